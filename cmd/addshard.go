@@ -62,11 +62,8 @@ If the command is interrupted or the shard does not become ready, the shard stay
 command, or run kcpctl up, to continue.`,
 		Example: `  kcpctl add-shard gamma
   kcpctl add-shard gamma --cluster us --url https://gamma.example.com:6443 --expose LoadBalancer --dry-run`,
-		Args: oneArg("shard name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.name = args[0]
-			return o.run(c.Context())
-		},
+		Args:              oneArg("shard name"),
+		RunE:              withArg(&o.name, o.run),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()

@@ -97,12 +97,9 @@ func newAgentRemoveCmd(env *Env) *cobra.Command {
 		Short: "Remove an agent from the setup file",
 		Long: `Remove an agent from the setup file, keeping its other comments, order and style. The next kcpctl up
 removes it from its cluster.`,
-		Example: `  kcpctl agent remove widgets`,
-		Args:    oneArg("agent name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.name = args[0]
-			return o.run(c.Context())
-		},
+		Example:           `  kcpctl agent remove widgets`,
+		Args:              oneArg("agent name"),
+		RunE:              withArg(&o.name, o.run),
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, agentNames)),
 	}
 	o.setup.add(c.Flags())

@@ -41,11 +41,8 @@ If the command is interrupted or the agent does not become ready, the agent stay
 to continue.`,
 		Example: `  kcpctl agent add widgets --cluster services --workspace root:widgets --publish Widget.example.com
   kcpctl agent add widgets --workspace root:widgets --publish widgets.example.com/v1 --bind root:team-a --secret spec.secretName`,
-		Args: oneArg("agent name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.name = args[0]
-			return o.run(c.Context())
-		},
+		Args:              oneArg("agent name"),
+		RunE:              withArg(&o.name, o.run),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()

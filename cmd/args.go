@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"fmt"
 	"path/filepath"
 	"strings"
@@ -54,6 +55,22 @@ func withArticle(noun string) string {
 		return "an " + noun
 	}
 	return "a " + noun
+}
+
+// withArg returns the function of a command with one argument.
+func withArg(arg *string, run func(context.Context) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		*arg = args[0]
+		return run(c.Context())
+	}
+}
+
+// withArgs returns the function of a command with any number of arguments.
+func withArgs(all *[]string, run func(context.Context) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, args []string) error {
+		*all = args
+		return run(c.Context())
+	}
 }
 
 // oneArg accepts exactly one argument, such as a shard name.

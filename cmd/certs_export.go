@@ -38,10 +38,7 @@ func newCertsExportCmd(env *Env) *cobra.Command {
 can read. Other authorities or keys are not overwritten.` + pkiFilesHelp,
 		Example: "  kcpctl certs export pki-backup",
 		Args:    oneArg("directory"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.dir = args[0]
-			return o.run(c.Context())
-		},
+		RunE:    withArg(&o.dir, o.run),
 	}
 	o.setup.add(c.Flags())
 	return c

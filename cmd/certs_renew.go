@@ -42,10 +42,7 @@ needs. It uses the setup that was applied last (--applied) and the image of spec
 		Example: `  kcpctl certs renew --expiring-within 30d
   kcpctl certs renew --print-cronjob --expiring-within 30d | kubectl apply -f -
   kcpctl certs renew shard/alpha demo-front-proxy-main-server`,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.names = args
-			return o.run(c.Context())
-		},
+		RunE:              withArgs(&o.names, o.run),
 		ValidArgsFunction: completeArgs(0, o.setup.names(env, certificateNames)),
 	}
 	o.setup.addStarting(c.Flags())

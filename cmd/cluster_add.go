@@ -60,11 +60,8 @@ If the command is interrupted or the cluster does not become ready, the cluster 
 kcpctl up to continue.`,
 		Example: `  kcpctl cluster add c1 --context eu-prod --label region=eu
   kcpctl cluster add edge --context edge --mode pull`,
-		Args: oneArg("cluster name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.name = args[0]
-			return o.run(c.Context())
-		},
+		Args:              oneArg("cluster name"),
+		RunE:              withArg(&o.name, o.run),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()

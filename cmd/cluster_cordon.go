@@ -46,10 +46,7 @@ func newClusterUncordonCmd(env *Env) *cobra.Command {
 // newClusterCordonLikeCmd completes the commands cordon and uncordon.
 func newClusterCordonLikeCmd(o *clusterCordonOptions, c *cobra.Command) *cobra.Command {
 	c.Args = oneArg("cluster name")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		o.name = args[0]
-		return o.run(c.Context())
-	}
+	c.RunE = withArg(&o.name, o.run)
 	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, physicalNames))
 	o.setup.add(c.Flags())
 	return c

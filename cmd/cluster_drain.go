@@ -35,12 +35,9 @@ cluster shrinks when their replacements are available in other clusters. Workloa
 and objects that users gave the label of the cluster do not move: they have to be deleted.
 
 Rerun the command to continue after an interruption. kcpctl cluster uncordon ends the drain.`,
-		Example: "  kcpctl cluster drain c1 --timeout 30m",
-		Args:    oneArg("cluster name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.name = args[0]
-			return o.run(c.Context())
-		},
+		Example:           "  kcpctl cluster drain c1 --timeout 30m",
+		Args:              oneArg("cluster name"),
+		RunE:              withArg(&o.name, o.run),
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, physicalNames)),
 	}
 	f := c.Flags()

@@ -50,11 +50,8 @@ before it asks. Use it for a cluster that does not exist any longer.
 Rerun the command to continue after an interruption.`,
 		Example: `  kcpctl cluster remove c1
   kcpctl cluster remove c1 --force --yes`,
-		Args: oneArg("cluster name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.name = args[0]
-			return o.run(c.Context())
-		},
+		Args:              oneArg("cluster name"),
+		RunE:              withArg(&o.name, o.run),
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, physicalNames)),
 	}
 	f := c.Flags()

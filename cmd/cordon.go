@@ -41,10 +41,7 @@ func newUncordonCmd(env *Env) *cobra.Command {
 // newCordonLikeCmd completes the commands cordon and uncordon.
 func newCordonLikeCmd(o *cordonOptions, c *cobra.Command) *cobra.Command {
 	c.Args = oneArg("shard name")
-	c.RunE = func(c *cobra.Command, args []string) error {
-		o.name = args[0]
-		return o.run(c.Context())
-	}
+	c.RunE = withArg(&o.name, o.run)
 	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, withPlaces(shardNames, anyShard)))
 	o.setup.add(c.Flags())
 	return c

@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 )
@@ -70,7 +71,7 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.inClient() {
-		return s.printObjects(ctx, nil)
+		return s.printObjects(ctx, func(render.Object) bool { return true })
 	}
 	if err := s.connect(ctx); err != nil {
 		return err

@@ -179,12 +179,9 @@ func newReplaceMemberCmd(env *Env) *cobra.Command {
 kcpctl removes the member from its etcd and adds it again, and deletes its pod and volume. The
 new pod gets the data from the other members, which keep serving. A majority of the members must be
 healthy. Rerun the command to continue after an interruption.`,
-		Example: "  kcpctl etcd replace-member demo-etcd-root-1",
-		Args:    oneArg("pod"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.pod = args[0]
-			return o.run(c.Context())
-		},
+		Example:           "  kcpctl etcd replace-member demo-etcd-root-1",
+		Args:              oneArg("pod"),
+		RunE:              withArg(&o.pod, o.run),
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, memberPods)),
 	}
 	f := c.Flags()

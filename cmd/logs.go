@@ -41,11 +41,8 @@ time, such as the next lines of a panic, has the time of the line before.`,
 		Example: `  kcpctl logs shard/alpha -f
   kcpctl logs --all --since 10m --timestamps
   kcpctl logs root-shard front-proxy/main --tail 100`,
-		Args: noFiles,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.components.names = args
-			return o.run(c.Context())
-		},
+		Args:              noFiles,
+		RunE:              withArgs(&o.components.names, o.run),
 		ValidArgsFunction: completeArgs(0, o.setup.names(env, componentIDs)),
 	}
 	f := c.Flags()

@@ -75,11 +75,8 @@ Rerun the command to continue after a failure or an interruption.`,
 		Example: `  kcpctl move root:team --to beta
   kcpctl move root:team --to beta --recursive --dry-run
   kcpctl move root:a root:b 2mc5xs36lrnz4t3j --to gamma --yes`,
-		Args: someArgs("workspace"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.workspaces = args
-			return o.run(c.Context())
-		},
+		Args:              someArgs("workspace"),
+		RunE:              withArgs(&o.workspaces, o.run),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()

@@ -56,11 +56,8 @@ A shard whose workspaces cannot be listed is not removed. If it is lost for good
 		Example: `  kcpctl remove-shard gamma
   kcpctl remove-shard gamma --drain --purge --yes
   kcpctl remove-shard place/us --drain`,
-		Args: someArgs("shard name"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.args = args
-			return o.run(c.Context())
-		},
+		Args:              someArgs("shard name"),
+		RunE:              withArgs(&o.args, o.run),
 		ValidArgsFunction: completeArgs(0, o.setup.names(env, withPlaces(removableShards, removableOnly))),
 	}
 	f := c.Flags()

@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
@@ -37,11 +38,8 @@ refuses to apply them too.`,
 		Example: `  kcpctl restart shard/alpha
   kcpctl restart front-proxy/main cache-server --timeout 5m
   kcpctl restart --all --dry-run=server`,
-		Args: noFiles,
-		RunE: func(c *cobra.Command, args []string) error {
-			o.components.names = args
-			return o.run(c.Context())
-		},
+		Args:              noFiles,
+		RunE:              withArgs(&o.components.names, o.run),
 		ValidArgsFunction: completeArgs(0, o.setup.names(env, componentIDs)),
 	}
 	f := c.Flags()
@@ -70,7 +68,9 @@ func (o *restartOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.dryRun == dryRunClient {
-		return o.printObjects(ctx, s, selected)
+		return s.printObjects(ctx, func(o render.Object) bool {
+			return plan.HasPods(o.GetKind()) && slices.Contains(selected, o.Component)
+		})
 	}
 	defer s.close()
 	if err := s.connect(ctx); err != nil {
@@ -129,22 +129,4 @@ func shardsOf(selected []topology.ID) []topology.ID {
 		}
 	}
 	return out
-}
-
-// printObjects prints the objects whose pods or processes would start again. It contacts no cluster.
-func (o *restartOptions) printObjects(ctx context.Context, s *session, selected []topology.ID) error {
-	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true})
-	if err != nil {
-		return err
-	}
-	objects, err := desired.Objects()
-	if err != nil {
-		return err
-	}
-	for _, obj := range objects {
-		if plan.HasPods(obj.GetKind()) && slices.Contains(selected, obj.Component) {
-			fmt.Fprintf(o.env.Streams.Out, "%s (client dry run)\n", obj.Ref())
-		}
-	}
-	return nil
 }

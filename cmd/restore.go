@@ -48,10 +48,7 @@ without their data.`,
   kcpctl restore ./backups/demo-20261123T221500Z --shard alpha
   kcpctl restore ./backups/demo-20261123T221500Z --local --dry-run`,
 		Args: oneArg("backup"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.archive = args[0]
-			return o.run(c.Context())
-		},
+		RunE: withArg(&o.archive, o.run),
 	}
 	f := c.Flags()
 	o.setup.addStarting(f)

@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -150,7 +151,9 @@ func (o *upOptions) run(ctx context.Context) error {
 	}
 	o.env.notes(s.file)
 	if o.dryRun == dryRunClient {
-		return s.printObjects(ctx, only)
+		return s.printObjects(ctx, func(o render.Object) bool {
+			return len(only) == 0 || slices.Contains(only, o.Component)
+		})
 	}
 	defer s.close()
 	if err := o.connect(ctx, s, only); err != nil {
@@ -344,8 +347,8 @@ func (o *upOptions) nextCommands(t *topology.Topology) []string {
 	}
 }
 
-// printObjects prints every object of the setup file, of the selected components or of all. It contacts no cluster.
-func (s *session) printObjects(ctx context.Context, only []topology.ID) error {
+// printObjects prints the objects of the setup file that are wanted. It contacts no cluster.
+func (s *session) printObjects(ctx context.Context, wanted func(render.Object) bool) error {
 	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true})
 	if err != nil {
 		return err
@@ -355,10 +358,9 @@ func (s *session) printObjects(ctx context.Context, only []topology.ID) error {
 		return err
 	}
 	for _, obj := range objects {
-		if len(only) > 0 && !slices.Contains(only, obj.Component) {
-			continue
+		if wanted(obj) {
+			s.printRefs(obj.Ref())
 		}
-		s.printRefs(obj.Ref())
 	}
 	return nil
 }

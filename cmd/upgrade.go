@@ -38,12 +38,9 @@ To continue, rerun the command or run kcpctl up. To go back, set the previous ve
 run kcpctl up --allow-release-change. kcp does not support skipping minor releases; kcpctl compares with
 the running release, not with the one in the file. Components with an image tag or digest of their own
 are not upgraded.`,
-		Example: "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
-		Args:    oneArg("version"),
-		RunE: func(c *cobra.Command, args []string) error {
-			o.version = args[0]
-			return o.run(c.Context())
-		},
+		Example:           "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
+		Args:              oneArg("version"),
+		RunE:              withArg(&o.version, o.run),
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, nextReleases)),
 	}
 	o.setup.addStarting(c.Flags())

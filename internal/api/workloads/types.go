@@ -23,6 +23,9 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"sigs.k8s.io/yaml"
+
+	"github.com/kcpctl/kcpctl/templates"
 )
 
 // The API group of the types, and the prefix of labels and annotations.
@@ -281,4 +284,32 @@ func (c *Cluster) API(gr schema.GroupResource) APIStatus {
 	}
 	return APIStatus{Group: gr.Group, Resource: gr.Resource, State: APIIgnored,
 		Message: "the cluster has not reported this API"}
+}
+
+// CRD returns the CustomResourceDefinition of Cluster for the compute workspace.
+func CRD() (*unstructured.Unstructured, error) {
+	data, err := templates.FS.ReadFile("workload/clusters.yaml")
+	if err != nil {
+		return nil, fmt.Errorf("read the CRD of Cluster: %w", err)
+	}
+	crd := &unstructured.Unstructured{}
+	if err := yaml.Unmarshal(data, &crd.Object); err != nil {
+		return nil, fmt.Errorf("read the CRD of Cluster: %w", err)
+	}
+	return crd, nil
+}
+
+// Dependencies are the resources of which workloads need objects, and which kcp serves itself: no cluster has to
+// publish them (kcp: pkg/virtual/apiexport/schemas/builtin).
+func Dependencies() []schema.GroupVersionResource {
+	return []schema.GroupVersionResource{
+		corev1.SchemeGroupVersion.WithResource("configmaps"),
+		corev1.SchemeGroupVersion.WithResource("secrets"),
+		corev1.SchemeGroupVersion.WithResource("serviceaccounts"),
+	}
+}
+
+// Namespaces is the resource of namespaces.
+func Namespaces() schema.GroupVersionResource {
+	return corev1.SchemeGroupVersion.WithResource("namespaces")
 }

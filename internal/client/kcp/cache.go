@@ -109,17 +109,13 @@ type EndpointSlice struct {
 // EndpointSlices returns the endpoint slices of the workspace root, which are for kcp's own APIs, and which every setup
 // has. The client's server is the root shard or a front-proxy.
 func (c *Client) EndpointSlices(ctx context.Context) ([]EndpointSlice, error) {
-	root, err := c.workspace(RootWorkspace)
+	list, err := c.list(ctx, RootWorkspace, sliceResource, "endpoint slices")
 	if err != nil {
 		return nil, err
 	}
-	list, err := root.Resource(sliceResource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list endpoint slices: %w", err)
-	}
 	var out []EndpointSlice
-	for i := range list.Items {
-		o := &list.Items[i]
+	for i := range list {
+		o := &list[i]
 		s := EndpointSlice{Cluster: RootWorkspace, Name: o.GetName()}
 		for _, c := range untrue(o) {
 			s.Problems = append(s.Problems, c.String())

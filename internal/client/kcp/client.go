@@ -12,6 +12,8 @@ import (
 	"strings"
 	"sync"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 	"k8s.io/client-go/dynamic"
@@ -72,6 +74,21 @@ const RootWorkspace = "root"
 
 // workspace returns a client for the workspace at a path.
 func (c *Client) workspace(path string) (dynamic.Interface, error) { return c.at("/clusters/" + path) }
+
+// list returns the objects of a resource in a workspace. what names them in errors.
+func (c *Client) list(
+	ctx context.Context, path string, r schema.GroupVersionResource, what string,
+) ([]unstructured.Unstructured, error) {
+	at, err := c.workspace(path)
+	if err != nil {
+		return nil, err
+	}
+	list, err := at.Resource(r).List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list %s: %w", what, err)
+	}
+	return list.Items, nil
+}
 
 // at returns a client for the API server at a path of the client's server.
 func (c *Client) at(path string) (dynamic.Interface, error) {

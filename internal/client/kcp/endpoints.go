@@ -131,17 +131,13 @@ func (c *Client) endpointsOf(ctx context.Context, shard string) ([]shardEndpoint
 
 // sliceResources returns the kinds of endpoint slices that the client's server serves.
 func (c *Client) sliceResources(ctx context.Context) ([]schema.GroupVersionResource, error) {
-	system, err := c.workspace(systemCluster)
+	list, err := c.list(ctx, systemCluster, definitionResource, "the definitions of kcp's APIs")
 	if err != nil {
 		return nil, err
 	}
-	list, err := system.Resource(definitionResource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list the definitions of kcp's APIs: %w", err)
-	}
 	var out []schema.GroupVersionResource
-	for i := range list.Items {
-		if r := definedResource(&list.Items[i]); strings.HasSuffix(r.Resource, endpointSlices) {
+	for i := range list {
+		if r := definedResource(&list[i]); strings.HasSuffix(r.Resource, endpointSlices) {
 			out = append(out, r)
 		}
 	}

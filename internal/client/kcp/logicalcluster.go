@@ -3,11 +3,9 @@ package kcp
 import (
 	"cmp"
 	"context"
-	"fmt"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
@@ -52,17 +50,13 @@ func (l LogicalCluster) String() string {
 // LogicalClusters returns the logical clusters on the client's server, which is a shard, sorted by path, without the
 // shard's own, whose names begin with system:. It needs system:masters.
 func (c *Client) LogicalClusters(ctx context.Context) ([]LogicalCluster, error) {
-	all, err := c.workspace(wildcard)
+	list, err := c.list(ctx, wildcard, logicalClusterResource, "logical clusters")
 	if err != nil {
 		return nil, err
 	}
-	list, err := all.Resource(logicalClusterResource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list logical clusters: %w", err)
-	}
 	var out []LogicalCluster
-	for i := range list.Items {
-		o := &list.Items[i]
+	for i := range list {
+		o := &list[i]
 		name := o.GetAnnotations()[kcpapi.AnnotationCluster]
 		if strings.HasPrefix(name, "system:") {
 			continue

@@ -133,20 +133,16 @@ type Begun struct {
 // Migrating returns the moves that kcpctl has begun. The client's server is the root shard. There are none if the API
 // is not served, because BindMigration was not called.
 func (c *Client) Migrating(ctx context.Context) ([]Begun, error) {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return nil, err
-	}
-	list, err := root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
+	list, err := c.list(ctx, RootWorkspace, migrationResource, "migrations")
 	if apierrors.IsNotFound(err) {
 		return nil, nil
 	}
 	if err != nil {
-		return nil, fmt.Errorf("list migrations: %w", err)
+		return nil, err
 	}
 	var out []Begun
-	for i := range list.Items {
-		o := &list.Items[i]
+	for i := range list {
+		o := &list[i]
 		cluster, _, _ := unstructured.NestedString(o.Object, "spec", "logicalCluster")
 		shard, _, _ := unstructured.NestedString(o.Object, "spec", "destinationShard")
 		held := shard == holding

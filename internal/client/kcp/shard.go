@@ -41,17 +41,13 @@ type Shard struct {
 
 // Shards returns the registered shards, sorted by name. The client's server is the root shard or a front-proxy.
 func (c *Client) Shards(ctx context.Context) ([]Shard, error) {
-	ws, err := c.workspace(RootWorkspace)
+	list, err := c.list(ctx, RootWorkspace, shardResource, "shards")
 	if err != nil {
 		return nil, err
 	}
-	list, err := ws.Resource(shardResource).List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list shards: %w", err)
-	}
 	var out []Shard
-	for i := range list.Items {
-		out = append(out, shardOf(&list.Items[i]))
+	for i := range list {
+		out = append(out, shardOf(&list[i]))
 	}
 	slices.SortFunc(out, func(a, b Shard) int { return strings.Compare(a.Name, b.Name) })
 	return out, nil

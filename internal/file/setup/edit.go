@@ -18,37 +18,30 @@ import (
 
 // AddShard returns the file with a shard appended to spec.shards. The rest of the text is unchanged.
 func (f *File) AddShard(s v1alpha1.Shard) (*File, error) {
-	return f.addItem(fmt.Sprintf("add the shard %q to spec.shards", s.Name), s, "spec", "shards")
+	return f.addItem("shard", s.Name, s, "spec", "shards")
 }
 
 // RemoveShard returns the file without a shard and the comments directly above it.
 func (f *File) RemoveShard(name string) (*File, error) {
 	index := slices.IndexFunc(f.Setup.Spec.Shards, func(s v1alpha1.Shard) bool { return s.Name == name })
-	if index < 0 {
-		return nil, fmt.Errorf("%s has no shard %q", f.Name, name)
-	}
-	return f.removeItem(fmt.Sprintf("remove the shard %q from spec.shards", name), index, "spec", "shards")
+	return f.removeItem("shard", name, index, "spec", "shards")
 }
 
 // AddAgent returns the file with an agent appended to spec.agents. The rest of the text is unchanged.
 func (f *File) AddAgent(a v1alpha1.Agent) (*File, error) {
-	return f.addItem(fmt.Sprintf("add the agent %q to spec.agents", a.Name), a, "spec", "agents")
+	return f.addItem("agent", a.Name, a, "spec", "agents")
 }
 
 // RemoveAgent returns the file without an agent and the comments directly above it.
 func (f *File) RemoveAgent(name string) (*File, error) {
 	index := slices.IndexFunc(f.Setup.Spec.Agents, func(a v1alpha1.Agent) bool { return a.Name == name })
-	if index < 0 {
-		return nil, fmt.Errorf("%s has no agent %q", f.Name, name)
-	}
-	return f.removeItem(fmt.Sprintf("remove the agent %q from spec.agents", name), index, "spec", "agents")
+	return f.removeItem("agent", name, index, "spec", "agents")
 }
 
 // AddCluster returns the file with a physical cluster appended to spec.workloads.clusters. The rest of the text is
 // unchanged.
 func (f *File) AddCluster(c v1alpha1.WorkloadCluster) (*File, error) {
-	return f.addItem(fmt.Sprintf("add the cluster %q to spec.workloads.clusters", c.Name), c, "spec",
-		"workloads", "clusters")
+	return f.addItem("cluster", c.Name, c, "spec", "workloads", "clusters")
 }
 
 // RemoveCluster returns the file without a physical cluster and the comments directly above it.
@@ -57,8 +50,7 @@ func (f *File) RemoveCluster(name string) (*File, error) {
 	if err != nil {
 		return nil, err
 	}
-	return f.removeItem(fmt.Sprintf("remove the cluster %q from spec.workloads.clusters", name), index, "spec",
-		"workloads", "clusters")
+	return f.removeItem("cluster", name, index, "spec", "workloads", "clusters")
 }
 
 // CordonCluster returns the file in which a physical cluster is unschedulable, or is not.
@@ -93,59 +85,62 @@ func (f *File) physical(name string) (int, error) {
 	return 0, fmt.Errorf("%s has no cluster %q in spec.workloads.clusters", f.Name, name)
 }
 
-// addItem appends an item to the list at a path. want describes what the user can do instead.
-func (f *File) addItem(want string, item any, path ...string) (*File, error) {
+// addItem appends an item to the list at a path.
+func (f *File) addItem(kind, name string, item any, path ...string) (*File, error) {
 	node, err := nodeOf(item)
 	if err != nil {
 		return nil, err
 	}
-	return f.edit(want, func(e *editor, tree map[string]any) (splices []splice, err error) {
-		var value any
-		if err := node.Decode(&value); err != nil {
-			return nil, err
-		}
-		setList(tree, append(listAt(tree, path...), value), path...)
-		return e.add(node, path...)
-	})
+	return f.edit(fmt.Sprintf("add the %s %q to %s", kind, name, strings.Join(path, ".")),
+		func(e *editor, tree map[string]any) ([]splice, error) {
+			var value any
+			if err := node.Decode(&value); err != nil {
+				return nil, err
+			}
+			setList(tree, append(listAt(tree, path...), value), path...)
+			return e.add(node, path...)
+		})
 }
 
-// removeItem removes an item from the list at a path.
-func (f *File) removeItem(want string, index int, path ...string) (*File, error) {
-	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
-		items := listAt(tree, path...)
-		if index >= len(items) {
-			return nil, unsafe(strings.Join(path, ".") + " is not a list in one place")
-		}
-		setList(tree, slices.Delete(items, index, index+1), path...)
-		return e.remove(index, path...)
-	})
+// removeItem removes an item from the list at a path, if it is there.
+func (f *File) removeItem(kind, name string, index int, path ...string) (*File, error) {
+	if index < 0 {
+		return nil, fmt.Errorf("%s has no %s %q", f.Name, kind, name)
+	}
+	list := strings.Join(path, ".")
+	return f.edit(fmt.Sprintf("remove the %s %q from %s", kind, name, list),
+		func(e *editor, tree map[string]any) ([]splice, error) {
+			items := listAt(tree, path...)
+			if index >= len(items) {
+				return nil, unsafe(list + " is not a list in one place")
+			}
+			setList(tree, slices.Delete(items, index, index+1), path...)
+			return e.remove(index, path...)
+		})
 }
 
 // SetVersion returns the file with spec.version set.
 func (f *File) SetVersion(version string) (*File, error) {
-	want := "set spec.version to " + version
-	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
-		spec, _ := tree["spec"].(map[string]any)
-		if spec == nil {
-			spec = map[string]any{}
-			tree["spec"] = spec
-		}
-		spec["version"] = version
-		return e.set(version, "spec", "version")
-	})
+	return f.setText(version, "spec", "version")
 }
 
 // SetInstallation returns the file with metadata.installation set.
 func (f *File) SetInstallation(id string) (*File, error) {
-	want := "set metadata.installation to " + id
-	return f.edit(want, func(e *editor, tree map[string]any) ([]splice, error) {
-		metadata, ok := tree["metadata"].(map[string]any)
-		if !ok {
-			return nil, unsafe("metadata is not an object")
-		}
-		metadata["installation"] = id
-		return e.set(id, "metadata", "installation")
-	})
+	return f.setText(id, "metadata", "installation")
+}
+
+// setText sets a field of an object of the document.
+func (f *File) setText(value, object, field string) (*File, error) {
+	return f.edit(fmt.Sprintf("set %s.%s to %s", object, field, value),
+		func(e *editor, tree map[string]any) ([]splice, error) {
+			fields, _ := tree[object].(map[string]any)
+			if fields == nil {
+				fields = map[string]any{}
+				tree[object] = fields
+			}
+			fields[field] = value
+			return e.set(value, object, field)
+		})
 }
 
 // edit changes the text of a file. change returns what to replace, and makes the same change to the decoded tree. The
@@ -386,4 +381,40 @@ func (e *editor) set(value string, path ...string) ([]splice, error) {
 		return nil, unsafe(strings.Join(path, ".") + " is not a plain value on one line")
 	}
 	return []splice{{from, from + len(old), quotes + value + quotes}}, nil
+}
+
+// AddNamespace returns the file with another namespace of the root shard's Kubernetes cluster in spec.clusters, and its
+// name there. If the file has the namespace already, it is unchanged.
+func (f *File) AddNamespace(name, namespace string) (_ *File, cluster string, err error) {
+	var home v1alpha1.Cluster
+	for _, c := range f.Setup.Spec.Clusters {
+		if c.Name == f.Setup.Spec.RootShard.Cluster {
+			home = c
+		}
+	}
+	for _, c := range f.Setup.Spec.Clusters {
+		if c.Context == home.Context && c.Kubeconfig == home.Kubeconfig && c.Namespace == namespace {
+			return f, c.Name, nil
+		}
+	}
+	file := f
+	if len(itemsAt(f, "spec", "clusters")) == 0 { // the default is one cluster
+		file, err = f.addItem("cluster", home.Name, v1alpha1.Cluster{Name: home.Name}, "spec", "clusters")
+		if err != nil {
+			return nil, "", err
+		}
+	}
+	file, err = file.addItem("cluster", name,
+		v1alpha1.Cluster{Name: name, Context: home.Context, Kubeconfig: home.Kubeconfig, Namespace: namespace},
+		"spec", "clusters")
+	return file, name, err
+}
+
+// itemsAt returns the list at a path of a file.
+func itemsAt(f *File, path ...string) []any {
+	tree, err := treeOf(f.Data)
+	if err != nil {
+		return nil
+	}
+	return listAt(tree, path...)
 }

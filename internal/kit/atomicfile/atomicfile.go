@@ -20,15 +20,30 @@ func Write(path string, data []byte, mode fs.FileMode) error {
 
 // WriteIn is Write for a file in a directory: no symbolic link leads it out of there.
 func WriteIn(root *os.Root, path string, data []byte, mode fs.FileMode) error {
+	return write(root, path, path, bytes.NewReader(data), mode)
+}
+
+// WriteFrom is Write with content from a reader.
+func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
+	root, err := os.OpenRoot(filepath.Dir(path))
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	defer root.Close() //nolint:errcheck // nothing was written to the directory itself
+	return write(root, filepath.Base(path), path, content, mode)
+}
+
+// write replaces a file in a directory. shown is its path in errors.
+func write(root *os.Root, path, shown string, content io.Reader, mode fs.FileMode) error {
 	if info, err := root.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
-		return &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}
+		return &fs.PathError{Op: "write", Path: shown, Err: errors.New("not a regular file")}
 	}
 	name := filepath.Join(filepath.Dir(path), ".kcpctl-"+rand.Text())
 	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
+		return fmt.Errorf("write %s: %w", shown, err)
 	}
-	_, err = f.Write(data)
+	_, err = io.Copy(f, content)
 	if err == nil {
 		err = f.Chmod(mode)
 	}
@@ -39,32 +54,7 @@ func WriteIn(root *os.Root, path string, data []byte, mode fs.FileMode) error {
 		err = root.Rename(name, path)
 	}
 	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, root.Remove(name)))
-	}
-	return nil
-}
-
-// WriteFrom is Write with content from a reader.
-func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
-	if info, err := os.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
-		return &fs.PathError{Op: "write", Path: path, Err: errors.New("not a regular file")}
-	}
-	f, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*") // with mode 0600
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = io.Copy(f, content)
-	if err == nil {
-		err = f.Chmod(mode)
-	}
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		return fmt.Errorf("write %s: %w", shown, errors.Join(err, root.Remove(name)))
 	}
 	return nil
 }

@@ -16,7 +16,9 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
@@ -66,7 +68,7 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	}
 	leaf.SetName(api.LeafName(root.GetName(), cluster))
 	leaf.SetNamespace(root.GetNamespace())
-	leaf.SetLabels(with(usersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
+	leaf.SetLabels(with(UsersOnly(root.GetLabels()), map[string]string{api.LabelCluster: cluster}))
 	// The syncer would add it before it writes to the cluster: another request, and another turn of the watch.
 	leaf.SetFinalizers([]string{api.FinalizerSyncer})
 	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
@@ -76,7 +78,7 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 				root.GetName(), err)
 		}
 	}
-	annotations := with(usersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
+	annotations := with(UsersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
 	if g := root.GetGeneration(); g != 0 {
 		annotations[api.AnnotationRootGeneration] = strconv.FormatInt(g, 10)
 	}
@@ -109,8 +111,8 @@ func (s Share) numbers() map[string]int64 {
 	return out
 }
 
-// usersOnly returns labels or annotations without the ones that kcp, this project, or only kubectl uses.
-func usersOnly(all map[string]string) map[string]string {
+// UsersOnly returns labels or annotations without the ones that kcp, this project, or only kubectl uses.
+func UsersOnly(all map[string]string) map[string]string {
 	out := map[string]string{}
 	for key, value := range all {
 		prefix, _, _ := strings.Cut(key, "/")
@@ -210,4 +212,102 @@ func has(is, want any) bool {
 		return ok
 	}
 	return reflect.DeepEqual(is, want)
+}
+
+// complete are the lists of a pod spec in which only the items of the user are: API servers add none. Their items have
+// names.
+var complete = []string{"containers", "initContainers", "volumes"}
+
+// env is such a list of a container.
+const env = "env"
+
+// Surplus returns a merge patch that removes from an object what its leaf does not have: containers, volumes and
+// variables of its pods that another client has added. Server-side apply leaves these, because their manager is another
+// one. It returns nil if there is nothing to remove. Other lists can have more items than a leaf.
+func Surplus(is, leaf *unstructured.Unstructured) map[string]any {
+	kind, _ := kinds.OfObject(leaf)
+	have := PodSpec(is)
+	want := PodSpec(leaf)
+	if have == nil || want == nil {
+		return nil
+	}
+	patch := map[string]any{}
+	for _, list := range complete {
+		kept, removed := keep(have, want, list)
+		if list != "volumes" {
+			for i, item := range kept {
+				c, _ := item.(map[string]any)
+				variables, more := keep(c, named(want, list, c["name"]), env)
+				if more {
+					c = maps.Clone(c)
+					c[env] = variables
+					kept[i] = c
+				}
+				removed = removed || more
+			}
+		}
+		if removed {
+			patch[list] = kept
+		}
+	}
+	if len(patch) == 0 {
+		return nil
+	}
+	path := append(slices.Clone(kind.Template), "spec")
+	for _, field := range slices.Backward(path) {
+		patch = map[string]any{field: patch}
+	}
+	return patch
+}
+
+// keep returns the items of a list that have the name of one that is wanted, and whether there are others.
+func keep(have, want map[string]any, list string) (kept []any, removed bool) {
+	items, _ := have[list].([]any)
+	kept = []any{}
+	for _, item := range items {
+		if o, _ := item.(map[string]any); named(want, list, o["name"]) != nil {
+			kept = append(kept, item)
+		}
+	}
+	return kept, len(kept) < len(items)
+}
+
+// named returns the item of a list with a name, or nil.
+func named(of map[string]any, list string, name any) map[string]any {
+	text, _ := name.(string)
+	for _, item := range objects(of, list) {
+		if item["name"] == text {
+			return item
+		}
+	}
+	return nil
+}
+
+// TokenOf returns the name of the ServiceAccount for which a Secret has a token. It is "" for other objects.
+func TokenOf(o *unstructured.Unstructured) string {
+	if of := secretType(o); of != string(corev1.SecretTypeServiceAccountToken) && of != api.SecretTypeToken {
+		return ""
+	}
+	return o.GetAnnotations()[corev1.ServiceAccountNameKey]
+}
+
+// SetToken makes a Secret with a token for a ServiceAccount an empty one of a type: the controller of each server fills
+// in Secrets of the type of Kubernetes, with a token that is for this server. It does nothing with other objects.
+func SetToken(o *unstructured.Unstructured, of string) {
+	if TokenOf(o) == "" {
+		return
+	}
+	o.Object["type"] = of
+	unstructured.RemoveNestedField(o.Object, "data")
+	unstructured.RemoveNestedField(o.Object, "stringData")
+	unstructured.RemoveNestedField(o.Object, "metadata", "annotations", corev1.ServiceAccountUIDKey)
+}
+
+// secretType returns the type of a Secret, which cannot be changed. It is "" for other objects.
+func secretType(o *unstructured.Unstructured) string {
+	if o.GroupVersionKind().GroupKind() != (schema.GroupKind{Kind: "Secret"}) {
+		return ""
+	}
+	of, _, _ := unstructured.NestedString(o.Object, "type")
+	return of
 }

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 )
 
@@ -271,8 +272,8 @@ func TestStatusesOfWhatFollows(t *testing.T) {
 		got := splitter.Aggregate(root, map[string]*unstructured.Unstructured{"c1": leaf(t, tc.head, "7", tc.c1), "c2": leaf(t, tc.head, "7", tc.c2)})
 		require.Equal(t, object(t, "{"+tc.head+", status: "+tc.want+"}").Object["status"], got)
 	}
-	require.True(t, splitter.HasConditions(schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}))
-	require.False(t, splitter.HasConditions(schema.GroupKind{Group: "networking.k8s.io", Kind: "NetworkPolicy"}))
+	require.True(t, kinds.HasConditions(schema.GroupKind{Group: "policy", Kind: "PodDisruptionBudget"}))
+	require.False(t, kinds.HasConditions(schema.GroupKind{Group: "networking.k8s.io", Kind: "NetworkPolicy"}))
 }
 
 // A budget keeps what it says over all clusters. Each cluster may lose a pod if the budget says how many may be lost.

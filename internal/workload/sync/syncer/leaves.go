@@ -4,8 +4,12 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strconv"
+	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -102,4 +106,84 @@ func (l *leaves) patch(
 		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
 	}
 	return live, nil
+}
+
+// outcome is the condition Synced of a leaf.
+type outcome struct {
+	reason, message string
+}
+
+func synced() outcome { return outcome{reason: api.ReasonSynced} }
+
+// statusOf returns the status for a leaf: the status of the object in the physical cluster, or the current one without
+// an object there, with the condition Synced.
+func statusOf(leaf, object *unstructured.Unstructured, o outcome, now time.Time) map[string]any {
+	present, _, _ := unstructured.NestedMap(leaf.Object, "status")
+	status := present
+	if object != nil {
+		status, _, _ = unstructured.NestedMap(object.Object, "status")
+	}
+	if status == nil {
+		status = map[string]any{}
+	}
+	if object != nil {
+		observe(status, present, leaf, object)
+	}
+	conditions, _ := status["conditions"].([]any)
+	status["conditions"] = append(without(conditions, api.ConditionSynced),
+		o.condition(api.ConditionIn(leaf, api.ConditionSynced), now))
+	return status
+}
+
+// observe sets observedGeneration to a generation of the leaf: the cluster has its own. It is the current one of the
+// leaf only when the cluster has the spec of that generation and has acted on it. kubectl rollout status relies on it.
+func observe(status, present map[string]any, leaf, object *unstructured.Unstructured) {
+	observed, ok, _ := unstructured.NestedInt64(status, "observedGeneration")
+	if !ok {
+		return
+	}
+	of, err := strconv.ParseInt(object.GetAnnotations()[annotationGeneration], 10, 64)
+	if err == nil && observed >= object.GetGeneration() && of <= leaf.GetGeneration() {
+		status["observedGeneration"] = of
+		return
+	}
+	delete(status, "observedGeneration")
+	if before, ok := present["observedGeneration"]; ok {
+		status["observedGeneration"] = before
+	}
+}
+
+// condition returns the condition. It keeps the time of the previous one if the status has not changed.
+func (o outcome) condition(previous *metav1.Condition, now time.Time) map[string]any {
+	status := "False"
+	if o.reason == api.ReasonSynced {
+		status = "True"
+	}
+	since := now
+	if previous != nil && string(previous.Status) == status && !previous.LastTransitionTime.IsZero() {
+		since = previous.LastTransitionTime.Time
+	}
+	return map[string]any{
+		"type": api.ConditionSynced, "status": status, "reason": o.reason, "message": o.message,
+		"lastTransitionTime": since.UTC().Format(time.RFC3339),
+	}
+}
+
+// outcomeIn returns the reason of the outcome that a leaf has, or "".
+func outcomeIn(leaf *unstructured.Unstructured) string {
+	if c := api.ConditionIn(leaf, api.ConditionSynced); c != nil {
+		return c.Reason
+	}
+	reason, _, _ := strings.Cut(leaf.GetAnnotations()[api.AnnotationSyncError], ":")
+	return reason
+}
+
+func without(conditions []any, kind string) []any {
+	out := []any{}
+	for _, c := range conditions {
+		if m, ok := c.(map[string]any); !ok || m["type"] != kind {
+			out = append(out, c)
+		}
+	}
+	return out
 }

@@ -6,6 +6,7 @@ import (
 	"strconv"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -68,9 +69,8 @@ func (s *syncer) problemOf(r schema.GroupVersionResource, leaf *unstructured.Uns
 	if problem := leaf.GetAnnotations()[api.AnnotationSyncError]; problem != "" {
 		return problem
 	}
-	conditions, _, _ := unstructured.NestedSlice(leaf.Object, "status", "conditions")
-	if c := find(conditions, api.ConditionSynced); c != nil && c["status"] == "False" {
-		return fmt.Sprint(c["reason"], ": ", c["message"])
+	if c := api.ConditionIn(leaf, api.ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason + ": " + c.Message
 	}
 	return ""
 }

@@ -3,10 +3,8 @@ package syncer
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"hash/fnv"
 	"slices"
 	"strings"
 
@@ -77,14 +75,11 @@ func (s *syncer) apply(ctx context.Context, i item,
 	}
 	live, known := s.down.Get(i.GroupVersionResource,
 		watch.Key{Namespace: desired.GetNamespace(), Name: desired.GetName()})
-	if known {
-		keepAffinity(leaf, desired, live.Unstructured)
-	}
 	version := "" // of the live object that desired was made for
 	if known && splitter.KeepReplicas(leaf, desired, live.Unstructured) {
 		version = live.GetResourceVersion()
 	}
-	hash := hashOf(desired)
+	hash := hashOf(desired.Object)
 	s.mu.Lock()
 	last := s.applied[i]
 	s.mu.Unlock()
@@ -113,7 +108,7 @@ func (s *syncer) apply(ctx context.Context, i item,
 			return nil, err
 		}
 		if found != nil && splitter.KeepReplicas(leaf, desired, found) {
-			version, hash = found.GetResourceVersion(), hashOf(desired)
+			version, hash = found.GetResourceVersion(), hashOf(desired.Object)
 		}
 	}
 	var rivals []string
@@ -138,13 +133,6 @@ func (s *syncer) apply(ctx context.Context, i item,
 	s.applied[i] = applied{hash, watch.VersionOf(object)}
 	s.mu.Unlock()
 	return object, nil
-}
-
-// hashOf returns a hash of an object, never 0.
-func hashOf(o *unstructured.Unstructured) uint64 {
-	h := fnv.New64a()
-	_ = json.NewEncoder(h).Encode(o.Object) // JSON values, in the order of their keys
-	return h.Sum64() | 1
 }
 
 // refusal means that the leaf cannot be in the physical cluster as it is there now, such as when another object has the

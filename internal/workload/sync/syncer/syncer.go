@@ -211,8 +211,7 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 			klog.FromContext(ctx).Error(err, "Cannot read the Cluster")
 			return
 		}
-		s.see(c)
-		if s.tenancy.set(c) {
+		if s.tenancy.see(c) {
 			s.again(namespaces)
 		}
 		if s.See != nil {

@@ -133,9 +133,11 @@ func (s *sides) condition(cluster, name string) string {
 	if o == nil {
 		return ""
 	}
-	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
-	c := find(all, api.ConditionSynced)
-	return fmt.Sprint(c["status"], " ", c["reason"], ": ", c["message"])
+	c := api.ConditionIn(o, api.ConditionSynced)
+	if c == nil {
+		return ""
+	}
+	return fmt.Sprint(c.Status, " ", c.Reason, ": ", c.Message)
 }
 
 func TestSyncsDownAndUpAndRemoves(t *testing.T) {

@@ -31,10 +31,7 @@ type tenancy struct {
 	live    *watch.Set
 	changed chan struct{}
 
-	mu      sync.Mutex
-	cluster *api.Cluster
-	// hash is the hash of the objects.
-	hash uint64
+	mu sync.Mutex
 	// filled has the namespaces with all objects.
 	filled map[string]filled
 }
@@ -53,10 +50,10 @@ type part struct {
 	name string
 }
 
-// hashOfAll returns a hash of JSON values, never 0.
-func hashOfAll(values ...any) uint64 {
+// hashOf returns a hash of a JSON value, never 0.
+func hashOf(value any) uint64 {
 	h := fnv.New64a()
-	_ = json.NewEncoder(h).Encode(values)
+	_ = json.NewEncoder(h).Encode(value) // in the order of the keys
 	return h.Sum64() | 1
 }
 
@@ -75,13 +72,11 @@ func (t *tenancy) watch(ctx context.Context) (err error) {
 	return err
 }
 
-// set takes the tenancy of the Cluster, and reports whether it has changed.
-func (t *tenancy) set(c *api.Cluster) bool {
-	t.mu.Lock()
-	same := t.cluster != nil && reflect.DeepEqual(t.cluster.Spec.Tenancy, c.Spec.Tenancy)
-	t.cluster, t.hash = c, hashOfAll(c.TemplateObjects())
-	t.mu.Unlock()
-	if same {
+// see takes the Cluster, and reports whether its tenancy has changed.
+func (t *tenancy) see(c *api.Cluster) bool {
+	before, known := t.seen()
+	t.view.see(c)
+	if known && reflect.DeepEqual(before.Spec.Tenancy, c.Spec.Tenancy) {
 		return false
 	}
 	if err := t.live.Update([]string{t.physicalURL()}, api.TemplateResources()); err != nil {
@@ -94,24 +89,13 @@ func (t *tenancy) set(c *api.Cluster) bool {
 	return true
 }
 
-// nodeSelector returns the labels of the nodes on which pods of workspaces run.
-func (t *tenancy) nodeSelector() map[string]string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	if t.cluster == nil {
-		return nil
-	}
-	return t.cluster.NodeSelector()
-}
-
 // template returns the objects of namespaces, with their hash, and the objects that a namespace has already.
 func (t *tenancy) template(namespace string) (objects []map[string]any, hash uint64, has filled) {
+	c, _ := t.seen()
+	objects = c.TemplateObjects()
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.cluster != nil {
-		objects = t.cluster.TemplateObjects()
-	}
-	return objects, t.hash, t.filled[namespace]
+	return objects, hashOf(objects), t.filled[namespace]
 }
 
 // record records what a namespace has.
@@ -153,8 +137,8 @@ func (t *tenancy) fill(ctx context.Context, namespace, workspace string) (map[pa
 		}
 		p := part{r, o.GetName()}
 		if live, exists := t.live.Get(r, watch.Key{Namespace: namespace, Name: p.name}); exists {
-			is := hashOfAll(live.Object["spec"])
-			if is == hashOfAll(o.Object["spec"]) || had.hash == hash && is == had.specs[p] {
+			is := hashOf(live.Object["spec"])
+			if is == hashOf(o.Object["spec"]) || had.hash == hash && is == had.specs[p] {
 				has.specs[p] = is
 				continue
 			}
@@ -164,7 +148,7 @@ func (t *tenancy) fill(ctx context.Context, namespace, workspace string) (map[pa
 			t.forget(namespace)
 			return nil, err
 		}
-		has.specs[p] = hashOfAll(written.Object["spec"])
+		has.specs[p] = hashOf(written.Object["spec"])
 	}
 	t.record(namespace, has)
 	return has.specs, nil
@@ -236,7 +220,7 @@ func (t *tenancy) keep(ctx context.Context) {
 // no longer has. It does nothing before the Cluster is known, and while not all of them are listed.
 func (t *tenancy) fillAll(ctx context.Context) {
 	defer t.begin("the check of the objects of namespaces")()
-	if _, hash, _ := t.template(""); hash == 0 || t.member.blocked() != nil ||
+	if _, known := t.seen(); !known || t.member.blocked() != nil ||
 		!t.live.CompleteFor([]string{t.physicalURL()}, api.TemplateResources()) {
 		return
 	}

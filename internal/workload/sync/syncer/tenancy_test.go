@@ -9,7 +9,6 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -121,7 +120,7 @@ func TestTheTemplateIsRestored(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "deployments")
 	k := s.listed()
-	k.tenancy.set(clusterWith(t, quota, isolation))
+	k.tenancy.see(clusterWith(t, quota, isolation))
 	defer k.tenancy.live.Stop()
 	settled := func() bool {
 		s.physical.Writes()
@@ -155,7 +154,7 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 		}
 		return 0, ""
 	})
-	k.tenancy.set(clusterWith(t))
+	k.tenancy.see(clusterWith(t))
 	s.eventually(func() bool {
 		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.Count(api.TemplateResources()[0], nil) == 1
 	}, "read in part")
@@ -233,8 +232,8 @@ spec: {progressDeadlineSeconds: 600}
 status: {replicas: 0, unavailableReplicas: 2, conditions: [{type: ReplicaFailure, status: "True", reason: FailedCreate, message: "exceeded quota: team"}]}`,
 		namespaceOf("1a")))
 	s.eventually(func() bool {
-		all, _, _ := unstructured.NestedSlice(s.kcp.Get("1a", deployments, "shop", "web--c1").Object, "status", "conditions")
-		return find(all, "ReplicaFailure")["message"] == "exceeded quota: team" && s.condition("1a", "web") == "True Synced: "
+		c := api.ConditionIn(s.kcp.Get("1a", deployments, "shop", "web--c1"), "ReplicaFailure")
+		return c != nil && c.Message == "exceeded quota: team" && s.condition("1a", "web") == "True Synced: "
 	}, "its user sees why there are no pods")
 	s.leaf("1a", "web", "{replicas: 3}")
 	s.eventually(func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "3" }, "scaled")

@@ -53,25 +53,6 @@ func TestAffinityIsAboutOwnNamespaces(t *testing.T) {
 	require.Contains(t, denied.message, "selects namespaces by label team, which namespaces of cluster c1 do not have: list them")
 }
 
-// What an earlier release has copied runs on, until the leaf changes.
-func TestAffinityOfWhatRunsIsKept(t *testing.T) {
-	at := func(text, generation string) string {
-		return text + "metadata: {annotations: {" + annotationGeneration + ": \"" + generation + "\"}}"
-	}
-	leaf := parse(t, strings.Replace(affine, "SELECTOR", "{}", 1))
-	changed := func(live string) bool {
-		desired := parse(t, at(strings.Replace(affine, "SELECTOR", "{}", 1), "3"))
-		require.Nil(t, tenant{"demo-x", "2a", "c1"}.affinity(kinds.PodSpec(desired)))
-		before := desired.DeepCopy()
-		keepAffinity(leaf, desired, parse(t, live))
-		return !strings.Contains(string(must(desired.MarshalJSON())), "workloads.kcp.dev/setup") && before != nil
-	}
-	earlier := strings.Replace(affine, "SELECTOR", "{}", 1)
-	require.True(t, changed(at(earlier, "3")))
-	require.False(t, changed(at(earlier, "2")), "the leaf has changed")
-	require.False(t, changed(at(strings.Replace(affine, "SELECTOR", "{matchLabels: {a: b}}", 1), "3")), "another client has changed it")
-}
-
 func must[T any](v T, err error) T {
 	if err != nil {
 		panic(err)

@@ -1,6 +1,9 @@
 package syncer
 
 import (
+	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -26,9 +29,6 @@ const (
 	annotationUID     = api.Group + "/leaf-uid"
 	annotationCreated = api.Group + "/leaf-created"
 )
-
-// lastApplied is the annotation in which kubectl keeps what it applied.
-const lastApplied = "kubectl.kubernetes.io/last-applied-configuration"
 
 // headless is the value of clusterIP with which a Service gets no address. It is the user's decision, not the
 // cluster's.
@@ -68,8 +68,8 @@ func (s *syncer) transform(leaf *unstructured.Unstructured) *unstructured.Unstru
 	key := watch.KeyOf(leaf)
 	out.SetName(name(leaf))
 	out.SetNamespace(api.DownstreamNamespace(s.Setup, key.Cluster, key.Namespace))
-	out.SetLabels(labels(leaf.GetLabels()))
-	out.SetAnnotations(annotations(leaf.GetAnnotations()))
+	out.SetLabels(splitter.UsersOnly(leaf.GetLabels()))
+	out.SetAnnotations(splitter.UsersOnly(leaf.GetAnnotations()))
 	s.mark(out, leaf)
 	splitter.SetToken(out, string(corev1.SecretTypeServiceAccountToken))
 	return out
@@ -86,31 +86,6 @@ func (s *syncer) mark(out, leaf *unstructured.Unstructured) {
 	a[annotationUID], a[annotationCreated] = string(leaf.GetUID()), leaf.GetCreationTimestamp().UTC().Format(time.RFC3339)
 	out.SetLabels(l)
 	out.SetAnnotations(a)
-}
-
-// labels returns the labels that are the user's.
-func labels(all map[string]string) map[string]string {
-	out := map[string]string{}
-	for k, v := range all {
-		if !internal(k) {
-			out[k] = v
-		}
-	}
-	return out
-}
-
-// annotations returns the annotations that are the user's.
-func annotations(all map[string]string) map[string]string {
-	out := labels(all)
-	delete(out, lastApplied)
-	return out
-}
-
-// internal reports whether a label or annotation is kcp's or ours: it means nothing in a physical cluster.
-func internal(key string) bool {
-	domain, _, _ := strings.Cut(key, "/")
-	return domain == api.Group || domain == "kcp.io" || strings.HasSuffix(domain, ".kcp.io") ||
-		strings.Contains("."+domain+".", ".internal.")
 }
 
 // remove removes a field. A step that ends with [] is a list, in all of whose items the rest of the path is removed.
@@ -132,4 +107,224 @@ func remove(object map[string]any, path []string) {
 			remove(inner, path[1:])
 		}
 	}
+}
+
+// reserved are the ConfigMaps that namespaces of some clusters have by themselves, besides kinds.IsEverywhere:
+// controllers of the cluster would change them back.
+var reserved = []string{"openshift-service-ca.crt", "istio-ca-root-cert"}
+
+// isReserved reports whether objects of users do not replace an object. The account of pods that name none can have
+// pull secrets of users.
+func isReserved(gr schema.GroupResource, name string) bool {
+	return kinds.IsEverywhere(gr, name) && name != kinds.DefaultAccount ||
+		gr == schema.GroupResource{Resource: "configmaps"} && slices.Contains(reserved, name)
+}
+
+// allowed returns the object for the physical cluster that a leaf stands for, as the cluster permits it.
+func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	object := s.transform(leaf)
+	if n := object.GetName(); isReserved(i.GroupResource(), n) {
+		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
+			"each namespace of cluster %s has %s %s by itself, and objects of users do not replace it: "+
+				"rename the object",
+			s.Cluster, i.GroupResource(), n)}
+	}
+	t := tenant{s.Setup, i.Cluster, s.Cluster}
+	t.peers(object)
+	if denied := t.affinity(kinds.PodSpec(object)); denied != nil {
+		return nil, denied
+	}
+	c, _ := s.seen()
+	if denied := restrict(s.Cluster, c.NodeSelector(), object); denied != nil {
+		return nil, denied
+	}
+	return object, nil
+}
+
+// restrict adds the node selector of the Cluster to an object, or returns why a cluster does not get it, whatever its
+// tenancy is. Other rules for pods are in the cluster, because they are also for pods that controllers make there.
+func restrict(cluster string, nodes map[string]string, o *unstructured.Unstructured) *refusal {
+	r := restriction{cluster: cluster}
+	pod := kinds.PodSpec(o)
+	if pod == nil {
+		return nil
+	}
+	r.pod(pod)
+	if template, _ := kinds.PodTemplate(o); o.GetKind() != "Pod" {
+		r.template("the pod template", template)
+	}
+	templates, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
+	for _, template := range templates {
+		r.template("spec.volumeClaimTemplates", template)
+	}
+	if r.refused == nil && len(nodes) > 0 {
+		r.selectNodes(pod, nodes)
+	}
+	return r.refused
+}
+
+// restriction checks an object. The first thing that is not permitted counts.
+type restriction struct {
+	cluster string
+	refused *refusal
+}
+
+// refuse refuses an object.
+func (r *restriction) refuse(format string, args ...any) {
+	if r.refused == nil {
+		r.refused = &refusal{api.ReasonNotAllowed, fmt.Sprintf(format, args...) +
+			" is not permitted in cluster " + r.cluster + ": remove it"}
+	}
+}
+
+// pod checks a pod spec.
+func (r *restriction) pod(spec map[string]any) {
+	if node, _ := spec["nodeName"].(string); node != "" {
+		r.refuse("nodeName %s of a pod, which passes by the scheduler,", node)
+	}
+	volumes, _ := spec["volumes"].([]any)
+	for _, item := range volumes {
+		volume, _ := item.(map[string]any)
+		ephemeral, _ := volume["ephemeral"].(map[string]any)
+		r.template("spec.volumes", ephemeral["volumeClaimTemplate"])
+	}
+}
+
+// template checks a template of pods or of PersistentVolumeClaims. With labels and annotations of kcpctl, an object
+// that the cluster makes of it would look like an object of the syncer.
+func (r *restriction) template(where string, template any) {
+	t, _ := template.(map[string]any)
+	spec, _ := t["spec"].(map[string]any)
+	if volume, _ := spec["volumeName"].(string); volume != "" {
+		r.refuse("volumeName %s in %s, which can be the volume of another workspace,", volume, where)
+	}
+	metadata, _ := t["metadata"].(map[string]any)
+	for _, field := range []string{"labels", "annotations"} {
+		values, _ := metadata[field].(map[string]any)
+		for _, key := range slices.Sorted(maps.Keys(values)) {
+			if domain, _, _ := strings.Cut(key, "/"); domain == api.Group {
+				r.refuse("%s in the %s of %s", key, field, where)
+			}
+		}
+	}
+}
+
+// selectNodes adds the node selector of the Cluster to a pod spec.
+func (r *restriction) selectNodes(spec map[string]any, nodes map[string]string) {
+	selector, _ := spec["nodeSelector"].(map[string]any)
+	out := map[string]any{}
+	maps.Copy(out, selector)
+	for k, v := range nodes {
+		if has, ok := out[k]; ok && has != v {
+			r.refused = &refusal{api.ReasonNotAllowed, fmt.Sprintf(
+				"nodeSelector %s=%v is not permitted in cluster %s, whose spec.tenancy.pods.nodeSelector is %s=%s: "+
+					"remove it, or ask the administrator to change that",
+				k, has, r.cluster, k, v)}
+			return
+		}
+		out[k] = v
+	}
+	spec["nodeSelector"] = out
+}
+
+// tenant is a workspace whose objects refer to its namespaces, which have other names and labels in the cluster.
+type tenant struct{ setup, workspace, cluster string }
+
+// peers confines the selectors of namespaces in a NetworkPolicy to namespaces of the workspace, and to namespaces that
+// belong to no workspace.
+func (t tenant) peers(o *unstructured.Unstructured) {
+	splitter.EachPeer(o, func(peers []map[string]any) []map[string]any {
+		for _, p := range peers {
+			if selector, ok := p[splitter.NamespaceSelector].(map[string]any); ok && !ofCluster(selector) {
+				t.confine(selector)
+			}
+		}
+		return peers
+	})
+}
+
+// ofCluster reports whether a selector is about namespaces that belong to no workspace.
+func ofCluster(selector map[string]any) bool {
+	expressions, _ := selector["matchExpressions"].([]any)
+	return slices.ContainsFunc(expressions, func(e any) bool {
+		expression, _ := e.(map[string]any)
+		return expression["key"] == api.LabelSetup && expression["operator"] == "DoesNotExist"
+	})
+}
+
+// confine adds to a selector that the namespace is of the workspace. What it says about the name is about the name in
+// the workspace. It returns another label that the selector is about, or "".
+func (t tenant) confine(selector map[string]any) (other string) {
+	named := func(key string) string {
+		if key == corev1.LabelMetadataName {
+			return api.LabelNamespace
+		}
+		if key != api.LabelNamespace {
+			other = key
+		}
+		return key
+	}
+	values, _ := selector["matchLabels"].(map[string]any)
+	out := map[string]any{}
+	for _, key := range slices.Sorted(maps.Keys(values)) {
+		out[named(key)] = values[key]
+	}
+	expressions, _ := selector["matchExpressions"].([]any)
+	for _, e := range expressions {
+		if expression, ok := e.(map[string]any); ok {
+			key, _ := expression["key"].(string)
+			expression["key"] = named(key)
+		}
+	}
+	// Requirements are all of them needed: the user's cannot take these away.
+	selector["matchExpressions"] = append(expressions,
+		map[string]any{"key": api.LabelSetup, "operator": "In", "values": []any{t.setup}},
+		map[string]any{"key": api.LabelWorkspace, "operator": "In", "values": []any{t.workspace}})
+	if delete(selector, "matchLabels"); len(out) > 0 {
+		selector["matchLabels"] = out
+	}
+	return other
+}
+
+// affinity makes the terms of the affinity of pods about the namespaces of the workspace.
+func (t tenant) affinity(pod map[string]any) *refusal {
+	for _, term := range affinityTerms(pod) {
+		if names, ok := term["namespaces"].([]any); ok {
+			out := []any{}
+			for _, n := range names {
+				text, _ := n.(string)
+				out = append(out, api.DownstreamNamespace(t.setup, t.workspace, text))
+			}
+			term["namespaces"] = out
+		}
+		selector, ok := term[splitter.NamespaceSelector].(map[string]any)
+		if !ok {
+			continue
+		}
+		if other := t.confine(selector); other != "" {
+			return &refusal{api.ReasonNotAllowed, fmt.Sprintf(
+				"a term of spec.affinity selects namespaces by label %s, which namespaces of cluster %s do not have: "+
+					"list them in the field namespaces, or select them by %s",
+				other, t.cluster, corev1.LabelMetadataName)}
+		}
+	}
+	return nil
+}
+
+// affinityTerms returns the terms of the affinity of pods to other pods.
+func affinityTerms(pod map[string]any) (all []map[string]any) {
+	affinity, _ := pod["affinity"].(map[string]any)
+	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {
+		of, _ := affinity[kind].(map[string]any)
+		required, _ := of["requiredDuringSchedulingIgnoredDuringExecution"].([]any)
+		preferred, _ := of["preferredDuringSchedulingIgnoredDuringExecution"].([]any)
+		for _, item := range slices.Concat(required, preferred) {
+			term, _ := item.(map[string]any)
+			if weighted, ok := term["podAffinityTerm"].(map[string]any); ok {
+				term = weighted
+			}
+			all = append(all, term)
+		}
+	}
+	return all
 }
