@@ -8,6 +8,7 @@ import (
 
 	"github.com/spf13/pflag"
 
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
@@ -50,6 +51,22 @@ func (l *localFlags) addURL(f *pflag.FlagSet) {
 	f.StringVar(&l.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
 	allow(f, anywhere, "kcp-url")
 	listUnder(f, groupConnection, "kcp-url")
+}
+
+// isHere is a hint for a command without --local, if the setup is installed on this machine. It is "" otherwise.
+func (s *session) isHere() string {
+	if s.flags.local.enabled || !local.Installed(local.UserDirs(s.env.Getenv).State, s.file.Setup.Metadata.Name) {
+		return ""
+	}
+	return fmt.Sprintf("kcp %q is installed on this machine: add --local for it", s.file.Setup.Metadata.Name)
+}
+
+// orLocal adds to an error about a cluster that the setup is installed on this machine, if it is.
+func (s *session) orLocal(err error) error {
+	if hint := s.isHere(); err != nil && hint != "" {
+		return clierr.Also(err, hint)
+	}
+	return err
 }
 
 // useLocal builds the topology of the session's file on this machine.
