@@ -51,6 +51,9 @@ func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
 	}
 	f, err := os.CreateTemp(filepath.Dir(path), ".kcpctl-*") // with mode 0600
 	if err != nil {
+		if failed, ok := errors.AsType[*fs.PathError](err); ok { // of a file that no user knows
+			err = failed.Err
+		}
 		return fmt.Errorf("write %s: %w", path, err)
 	}
 	_, err = io.Copy(f, content)
