@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
@@ -63,10 +65,14 @@ func (s *session) isHere() string {
 
 // orLocal adds to an error about a cluster that the setup is installed on this machine, if it is.
 func (s *session) orLocal(err error) error {
-	if hint := s.isHere(); err != nil && hint != "" {
-		return clierr.Also(err, hint)
+	here := s.isHere()
+	if err == nil || here == "" {
+		return err
 	}
-	return err
+	if hint := clierr.Hint(err); strings.Contains(hint, cluster.HintLocal) { // it is more than a guess
+		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: strings.Replace(hint, cluster.HintLocal, here, 1)}
+	}
+	return clierr.Also(err, here)
 }
 
 // useLocal builds the topology of the session's file on this machine.
@@ -131,6 +137,9 @@ func (s *session) connectLocal() error {
 			Source: binarySource(dirs, s.flags.local.kcpURL, s.reporter.note),
 		},
 	})
+	if err := rt.Moved(); err != nil {
+		return err
+	}
 	s.wrap(rt)
 	return nil
 }

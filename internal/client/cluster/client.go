@@ -192,7 +192,7 @@ func (c *Client) MayHost() error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"choose the context of a Kubernetes cluster with --context, or add --local if kcp runs on this machine",
+		"choose the context of a Kubernetes cluster with --context"+c.orLocal(),
 		"context %s leads to a workspace of kcp, not to a Kubernetes cluster", c.KubeContext)
 }
 
@@ -214,6 +214,9 @@ func (c *Client) noContext(rules *clientcmd.ClientConfigLoadingRules, contexts m
 }
 
 const (
+	// HintLocal is a part of hints about a cluster that may be the wrong place.
+	HintLocal = "add --local if kcp runs on this machine"
+
 	hintKubeconfig = "name a kubeconfig with KUBECONFIG, --kubeconfig, or spec.clusters[].kubeconfig in the setup file"
 	// mostContexts is how many contexts a hint lists.
 	mostContexts = 10
@@ -235,7 +238,7 @@ func (c *Client) orLocal() string {
 	if c.Namespace == "" {
 		return ""
 	}
-	return "; add --local if kcp runs on this machine"
+	return "; " + HintLocal
 }
 
 func configError(c topology.Cluster, err error) error {

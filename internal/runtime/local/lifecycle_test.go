@@ -158,7 +158,7 @@ func TestStateDirectoryOfARunningSetupIsMissed(t *testing.T) {
 	pids := m.pids()
 	dir := m.layout().Dir
 	require.NoError(t, os.Rename(dir, dir+".moved"))
-	_, err := m.open(file()).rt.Record(t.Context())
+	err := m.open(file()).rt.Moved()
 	require.ErrorContains(t, err, "its state directory "+dir+" was moved or deleted")
 	for _, pid := range pids {
 		require.ErrorContains(t, err, strconv.Itoa(pid))
@@ -166,8 +166,7 @@ func TestStateDirectoryOfARunningSetupIsMissed(t *testing.T) {
 	}
 	require.NoError(t, os.RemoveAll(dir))
 	require.NoError(t, os.Rename(dir+".moved", dir))
-	_, err = m.open(file()).rt.Record(t.Context())
-	require.NoError(t, err)
+	require.NoError(t, m.open(file()).rt.Moved())
 	require.Equal(t, pids, m.pids())
 }
 

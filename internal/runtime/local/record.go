@@ -20,9 +20,6 @@ import (
 // Record returns the record of the installation on this machine.
 func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	rec, _, err := r.readRecord()
-	if err == nil && rec.Empty() {
-		err = r.notForgotten()
-	}
 	if err != nil {
 		return nil, err
 	}
@@ -36,9 +33,13 @@ func (r *Runtime) Record(context.Context) (*record.Record, error) {
 	return rec, rec.CheckInstallation(r.topology.Installation(), r.Where())
 }
 
-// notForgotten fails if processes run with the files of the setup, and the state directory knows nothing about them: it
-// was moved or deleted. Another installation in its place would stop them, and leave their data behind.
-func (r *Runtime) notForgotten() error {
+// Moved fails if processes run with the files of the setup, and the state directory knows nothing about them: it was
+// moved or deleted. Another installation in its place would stop them, and leave their data behind.
+func (r *Runtime) Moved() error {
+	rec, _, err := r.readRecord()
+	if err != nil || !rec.Empty() {
+		return nil // commands that need the record report the error
+	}
 	known, err := filepath.Glob(r.layout.path(dirProcesses, "*.json"))
 	if err != nil || len(known) > 0 {
 		return err
