@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -103,16 +104,20 @@ const shortName = 4
 // synonyms returns the commands of other tools that mean a command of kcpctl.
 func synonyms(command string) []string {
 	return map[string][]string{
-		"up":           {"apply", "install", "deploy", "create", "sync"},
-		"down":         {"delete", "destroy", "uninstall", "remove", "rm"},
-		"diff":         {"plan", "preview"},
-		"check":        {"doctor", "verify"},
-		"validate":     {"lint"},
-		"status":       {"get", "describe", "list", "ps"},
-		"render":       {"template", "manifests"},
-		"history":      {"rollback", "revisions"},
-		"remove-shard": {"delete-shard", "drain"},
-		"import":       {"convert", "migrate"},
+		"up":             {"apply", "install", "deploy", "create", "sync", "start", "run"},
+		"down":           {"delete", "destroy", "uninstall", "remove", "rm", "stop", "teardown"},
+		"diff":           {"plan", "preview"},
+		"check":          {"doctor", "verify", "test", "health"},
+		"validate":       {"lint"},
+		"status":         {"get", "describe", "list", "ps", "ls", "shards", "events", "top"},
+		"render":         {"template", "manifests"},
+		"history":        {"rollback", "revisions"},
+		"remove-shard":   {"delete-shard", "drain"},
+		"add-shard":      {"add"},
+		"upgrade":        {"update"},
+		"certs":          {"renew", "rotate", "certificates", "certificate"},
+		"support-bundle": {"bugreport", "bug-report", "collect", "must-gather", "sos"},
+		"import":         {"convert", "migrate"},
 	}[command]
 }
 
@@ -126,10 +131,20 @@ func knownCommand(c *cobra.Command, args []string) error {
 	if len(args[0]) < shortName {
 		c.SuggestionsMinimumDistance = 1 // two letters of three are another word
 	}
-	if similar := c.SuggestionsFor(args[0]); len(similar) > 0 {
+	similar := slices.DeleteFunc(c.SuggestionsFor(args[0]), func(name string) bool { // a synonym is not a mistyped word
+		return !meant(c, name, args[0]) && slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return meant(c, sub.Name(), args[0]) })
+	})
+	if len(similar) > 0 {
 		hint = "did you mean " + c.CommandPath() + " " + either(similar) + "?"
 	}
 	return clierr.New(clierr.BadInput, hint, "unknown command %q for %s", args[0], c.CommandPath())
+}
+
+// meant reports whether a word of another tool means a command.
+func meant(c *cobra.Command, name, word string) bool {
+	return slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool {
+		return sub.Name() == name && slices.Contains(sub.SuggestFor, word)
+	})
 }
 
 // knownTopic rejects the name of a command that does not exist, as an argument of help.

@@ -168,10 +168,10 @@ func (r *rollout) header(title string) string { return title + "  (" + r.session
 func (f *setupFlags) explainUnapplied(err error) error {
 	hint := ""
 	switch {
-	case errors.Is(err, run.ErrUnapplied):
-		hint = "run " + f.command("up") + " first, or revert them; to see them, run " + f.command("diff")
 	case errors.Is(err, run.ErrUnfinished):
 		hint = "run " + f.command("up") + " first: it completes what is left"
+	case errors.Is(err, run.ErrUnapplied):
+		hint = "run " + f.command("up") + " first, or revert them; to see them, run " + f.command("diff")
 	default:
 		return err
 	}

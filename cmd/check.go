@@ -187,7 +187,7 @@ func printReport(w *ui.Stream, r *check.Report, all bool) {
 // printSkipped prints one line for the checks of a category that were skipped for the same reason as a result, unless
 // an earlier result has printed it.
 func printSkipped(w *ui.Stream, results []check.Result, at int) {
-	n := 0
+	var ids []string
 	for i, res := range results {
 		if res.Status != check.Skipped || res.Category != results[at].Category || res.Cause != results[at].Cause {
 			continue
@@ -195,13 +195,13 @@ func printSkipped(w *ui.Stream, results []check.Result, at int) {
 		if i < at {
 			return
 		}
-		n++
+		ids = append(ids, res.ID)
 	}
 	columns := 0
 	if w.TTY {
 		columns, _ = w.Size()
 	}
-	text := w.Text(fmt.Sprintf("%d skipped: %s", n, strings.Join(causes(results[at].Cause, false), "; ")))
+	text := w.Text(fmt.Sprintf("%s skipped: %s", gather.Few(ids, gather.Listed, ", "), strings.Join(causes(results[at].Cause, false), "; ")))
 	for i, line := range strings.Split(ui.Wrap(text, max(0, columns-2)), "\n") {
 		glyph := w.Dot()
 		if i > 0 {

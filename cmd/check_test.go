@@ -28,12 +28,14 @@ func TestSkippedChecks(t *testing.T) {
 	printReport(s.Out, report, false)
 	text, _, _ := strings.Cut(out.String(), "\n\n")
 	require.Equal(t, `Agents
-. 2 skipped: the setup has no agents
+. KCP101, KCP104 skipped: the setup has
+  no agents
 + KCP102 it works
-. 1 skipped: shard/alpha is not ready,
-  because its process has ended
+. KCP103 skipped: shard/alpha is not
+  ready, because its process has ended
 Workloads
-. 1 skipped: the setup has no agents`, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, ""))
+. KCP105 skipped: the setup has no
+  agents`, regexp.MustCompile("\x1b\\[[0-9;]*m").ReplaceAllString(text, ""))
 }
 
 func TestPrintReport(t *testing.T) {
@@ -75,7 +77,7 @@ func TestPrintReport(t *testing.T) {
 		},
 		"many skipped": {
 			report(check.Skipped, "no DNS\n"+lines("shard/s%d: s%d-0 is not ready", 9)), false,
-			ok + ". 1 skipped: no DNS; shard/s0, shard/s1, shard/s2 and 6 more: ... is not ready\n",
+			ok + ". KCP102 skipped: no DNS; shard/s0, shard/s1, shard/s2 and 6 more: ... is not ready\n",
 		},
 		"skipped, with all": {
 			report(check.Skipped, "no DNS"), true,

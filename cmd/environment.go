@@ -105,9 +105,9 @@ func setFromSources(env *Env, c *cobra.Command) error {
 func plainFlagError(err error) error {
 	for parser, want := range map[string]string{
 		"strconv.ParseBool": "must be true or false", "strconv.ParseInt": "must be a whole number",
-		"strconv.ParseUint": "must be a whole number",
+		"strconv.ParseUint": "must be a whole number", "time: ": "must be a duration such as 90s, 10m or 1h",
 	} {
-		if before, _, ok := strings.Cut(err.Error(), parser+": parsing "); ok {
+		if before, _, ok := strings.Cut(err.Error(), parser); ok {
 			return errors.New(before + want)
 		}
 	}

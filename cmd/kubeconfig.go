@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"net"
 	"os"
 	"os/exec"
@@ -297,7 +298,7 @@ func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, c
 		return o.mergeInto(ctx, owner, content)
 	case o.output != "":
 		if err := kubeconfig.WriteFile(o.output, content); err != nil {
-			return err
+			return notWritable(err, "name a file that you can write with -o")
 		}
 		fmt.Fprintf(o.env.Streams.Err, "kubeconfig written. Use it with: export KUBECONFIG=%s\n", quote(o.output))
 		return nil
@@ -317,11 +318,19 @@ func (o *kubeconfigOptions) mergeInto(ctx context.Context, owner kubeconfig.Owne
 		Owner: owner, ContextName: cmp.Or(o.contextName, owner.Setup), Use: o.use,
 	})
 	if err != nil {
-		return err
+		return notWritable(err, "set KUBECONFIG to a file that you can write, or write another file with -o")
 	}
 	fmt.Fprintf(o.env.Streams.Err, "merged into %s. Use it with: kubectl --context %s get workspaces\n",
 		path, quote(name))
 	return nil
+}
+
+// notWritable adds a next step to the error of a file that the user may not write, and returns others unchanged.
+func notWritable(err error, hint string) error {
+	if errors.Is(err, fs.ErrPermission) || errors.Is(err, syscall.EROFS) || errors.Is(err, fs.ErrNotExist) {
+		return &clierr.Error{Err: err, Code: clierr.Failed, Hint: hint}
+	}
+	return err
 }
 
 // userKubeconfig is the file that kubectl writes to: the first one in $KUBECONFIG, or ~/.kube/config. It is empty

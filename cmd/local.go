@@ -4,10 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
@@ -50,6 +53,26 @@ func (l *localFlags) addURL(f *pflag.FlagSet) {
 	f.StringVar(&l.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
 	allow(f, anywhere, "kcp-url")
 	listUnder(f, groupConnection, "kcp-url")
+}
+
+// isHere is a hint for a command without --local, if the setup is installed on this machine. It is "" otherwise.
+func (s *session) isHere() string {
+	if s.flags.local.enabled || !local.Installed(local.UserDirs(s.env.Getenv).State, s.file.Setup.Metadata.Name) {
+		return ""
+	}
+	return fmt.Sprintf("kcp %q is installed on this machine: add --local for it", s.file.Setup.Metadata.Name)
+}
+
+// orLocal adds to an error about a cluster that the setup is installed on this machine, if it is.
+func (s *session) orLocal(err error) error {
+	here := s.isHere()
+	if err == nil || here == "" {
+		return err
+	}
+	if hint := clierr.Hint(err); strings.Contains(hint, cluster.HintLocal) { // it is more than a guess
+		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: strings.Replace(hint, cluster.HintLocal, here, 1)}
+	}
+	return clierr.Also(err, here)
 }
 
 // useLocal builds the topology of the session's file on this machine.
@@ -114,6 +137,9 @@ func (s *session) connectLocal() error {
 			Source: binarySource(dirs, s.flags.local.kcpURL, s.reporter.note),
 		},
 	})
+	if err := rt.Moved(); err != nil {
+		return err
+	}
 	s.wrap(rt)
 	return nil
 }

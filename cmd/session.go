@@ -166,7 +166,7 @@ func (s *session) open() error {
 	if err == nil {
 		s.wrap(rt)
 	}
-	return err
+	return s.orLocal(err)
 }
 
 // wrap adds objects in workspaces and on physical clusters to a runtime.
@@ -287,7 +287,7 @@ func (s *session) havePKI(ctx context.Context, state *pki.State) error {
 	missing := clierr.New(clierr.Failed, "run "+s.flags.command("up")+" first",
 		"kcp %q has no certificates yet: none found in %s", s.topology.Name, s.store())
 	if s.runtime == nil {
-		return missing
+		return s.orLocal(missing)
 	}
 	known, err := s.runtime.Record(ctx)
 	if err == nil {
@@ -296,7 +296,7 @@ func (s *session) havePKI(ctx context.Context, state *pki.State) error {
 	if err != nil {
 		return err
 	}
-	return missing
+	return s.orLocal(missing)
 }
 
 // rootShard connects to the root shard.

@@ -63,6 +63,9 @@ func (o *statusOptions) run(ctx context.Context) error {
 			return nil
 		case err != nil:
 			return err
+		case !o.watch && st.State == status.NotInstalled && s.isHere() != "":
+			o.env.note(s.isHere())
+			return silent(clierr.NotReady)
 		case !o.watch && !st.Ready:
 			return silent(clierr.NotReady)
 		case !o.watch:

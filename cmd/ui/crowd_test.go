@@ -173,6 +173,24 @@ func TestPlainCrowdOfSteps(t *testing.T) {
 	require.Len(t, lines, 16, strings.Join(lines, "\n"))
 }
 
+// A component that starts slowly has three lines in a CI log, whatever its probes report.
+func TestPlainThreeLinesForAComponent(t *testing.T) {
+	r := newPlainRun(0)
+	root := func(s run.Status, message string) {
+		r.Observe(run.Event{Time: r.clock.Now(), Scope: run.Component, Name: "root-shard", Status: s, Message: message})
+	}
+	root(run.Running, "applying a process")
+	for i := range 8 {
+		root(run.Running, fmt.Sprintf("/readyz: waiting for %d checks", 8-i))
+		r.pass(rareFor / 10)
+	}
+	root(run.Done, "1/1")
+	r.Close()
+	require.Equal(t, []string{
+		"root-shard waiting applying a process", "root-shard waiting /readyz: waiting for 8 checks", "root-shard ready 1/1",
+	}, r.lines())
+}
+
 // A message has a line if it lasts, and the end of what it is about has one at once.
 func TestPlainMessagesThatLast(t *testing.T) {
 	r := newPlainRun(0)
@@ -191,7 +209,7 @@ func TestPlainMessagesThatLast(t *testing.T) {
 	r.pass(lastsFor)
 	canary(run.Running, "beta: initializing")
 	require.Len(t, r.lines(), 2, "not another one at once")
-	r.pass(quietFor)
+	r.pass(rareFor)
 	canary(run.Running, "")
 	r.pass(quietFor)
 	canary(run.Done, "ready")

@@ -26,9 +26,9 @@ type plainLines struct {
 	// printed is the last line of each row, and kept are the rows whose message has changed since then.
 	printed map[string]printed
 	kept    map[string]kept
-	// untouched is the number of ready components since the last step for which the run had nothing to do, and skipped
-	// are the lines of those that it skipped.
-	untouched int
+	// untouched are the ready components for which the run had nothing to do, and skipped are the lines of those that it
+	// skipped since the last step.
+	untouched []string
 	skipped   []string
 	// crowds are the components of each kind, in the order of their first events.
 	crowds []*crowd
@@ -53,8 +53,11 @@ type kept struct {
 const (
 	// lastsFor is how long the first reason for which something waits must last before it has a line.
 	lastsFor = 3 * time.Second
-	// quietFor is the time between the lines of a row whose status does not change.
+	// quietFor is the longest time until a row has its second line, whether the reason lasts or not.
 	quietFor = 30 * time.Second
+	// rareFor is the time between further lines of a row whose status does not change: a component that is ready within
+	// this time has three lines.
+	rareFor = 5 * time.Minute
 )
 
 // startPlain prints the header, and then the lines of crowds when they are due.
@@ -107,11 +110,13 @@ func (p *plainLines) Observe(e run.Event) {
 	}
 	switch {
 	case r.scope == run.Step:
-		p.sumUp(e.Time)
+		p.printSkipped(e.Time)
 	case r.status == run.Pending:
 		return
 	case r.untouched():
-		p.untouched++
+		if !slices.Contains(p.untouched, r.name) {
+			p.untouched = append(p.untouched, r.name)
+		}
 		return
 	}
 	text := p.text(r)
@@ -156,8 +161,8 @@ func (p *plainLines) showKept(now time.Time) {
 	for _, key := range slices.Sorted(maps.Keys(p.kept)) {
 		k := p.kept[key]
 		last := p.printed[key]
-		lasts := last.lines == 1 && now.Sub(k.since) >= lastsFor
-		if !lasts && now.Sub(last.at) < quietFor {
+		second := last.lines == 1 && (now.Sub(k.since) >= lastsFor || now.Sub(last.at) >= quietFor)
+		if !second && now.Sub(last.at) < rareFor {
 			continue
 		}
 		delete(p.kept, key)
@@ -251,16 +256,18 @@ func (p *plainLines) Close() {
 			p.flush(c, now)
 		}
 	}
-	p.sumUp(now)
+	p.printSkipped(now)
+	switch n := len(p.untouched); {
+	case n > gather.Listed:
+		p.line(now, fmt.Sprintf("components: %d ready, unchanged", n))
+	case n > 0:
+		p.line(now, strings.Join(p.untouched, ", ")+" ready, unchanged")
+	}
 }
 
-// sumUp prints how many components were untouched, and which were skipped.
-func (p *plainLines) sumUp(t time.Time) {
-	if p.untouched > 0 {
-		p.line(t, fmt.Sprintf("components: %d ready, unchanged", p.untouched))
-	}
+// printSkipped prints which components were skipped since the last step.
+func (p *plainLines) printSkipped(t time.Time) {
 	p.print(t, p.skipped)
-	p.untouched = 0
 	p.skipped = nil
 }
 

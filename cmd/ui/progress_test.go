@@ -302,7 +302,7 @@ func TestPlainSumsUpWhatIsUnchanged(t *testing.T) {
 	observe("shard/d", run.Pending, run.Done)
 	p.Close()
 	require.Equal(t, []string{
-		"shard/b waiting", "shard/b ready", "components: 2 ready, unchanged", "canary running", "components: 1 ready, unchanged",
+		"shard/b waiting", "shard/b ready", "canary running", "shard/a, shard/c, shard/d ready, unchanged",
 	}, withoutTimes(stderr.String()))
 }
 

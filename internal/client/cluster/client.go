@@ -6,8 +6,11 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
+	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +30,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/retry"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -166,14 +170,8 @@ func (c *Client) load(o Options) (dynamic.Interface, error) {
 	if c.KubeContext == "" {
 		c.KubeContext = raw.CurrentContext
 	}
-	c.Config, err = loader.ClientConfig()
-	switch {
-	case err != nil && c.KubeContext == "" && len(raw.Contexts) > 0:
-		return nil, clierr.New(clierr.Failed,
-			"choose one with --context, or use kubectl config use-context; add --local if kcp runs on this machine",
-			"cluster %q is not configured: the kubeconfig has no current context", c.Name)
-	case err != nil:
-		return nil, err
+	if c.Config, err = loader.ClientConfig(); err != nil {
+		return nil, c.noContext(rules, raw.Contexts, err)
 	}
 	if at := raw.Contexts[c.KubeContext]; at != nil {
 		c.Entry = raw.Clusters[at.Cluster]
@@ -194,20 +192,62 @@ func (c *Client) MayHost() error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"choose the context of a Kubernetes cluster with --context, or add --local if kcp runs on this machine",
+		"choose the context of a Kubernetes cluster with --context"+c.orLocal(),
 		"context %s leads to a workspace of kcp, not to a Kubernetes cluster", c.KubeContext)
+}
+
+// noContext explains why a kubeconfig does not lead to the cluster.
+func (c *Client) noContext(rules *clientcmd.ClientConfigLoadingRules, contexts map[string]*clientcmdapi.Context, err error) error {
+	names := slices.Sorted(maps.Keys(contexts))
+	switch {
+	case len(names) == 0 && clientcmd.IsEmptyConfig(err):
+		return clierr.New(clierr.Failed, hintKubeconfig+c.orLocal(), "cluster %q is not configured: %s", c.Name, emptyFiles(rules))
+	case c.KubeContext == "" && len(names) > 0:
+		return clierr.New(clierr.Failed,
+			"choose one of "+gather.Few(names, mostContexts, ", ")+" with --context, or use kubectl config use-context"+c.orLocal(),
+			"cluster %q is not configured: the kubeconfig has no current context", c.Name)
+	case len(names) > 0 && contexts[c.KubeContext] == nil:
+		return clierr.New(clierr.Failed, "correct --context, or the context in the setup file: the kubeconfig has "+
+			gather.Few(names, mostContexts, ", ")+c.orLocal(), "find cluster %q: context %q does not exist", c.Name, c.KubeContext)
+	}
+	return err
+}
+
+const (
+	// HintLocal is a part of hints about a cluster that may be the wrong place.
+	HintLocal = "add --local if kcp runs on this machine"
+
+	hintKubeconfig = "name a kubeconfig with KUBECONFIG, --kubeconfig, or spec.clusters[].kubeconfig in the setup file"
+	// mostContexts is how many contexts a hint lists.
+	mostContexts = 10
+)
+
+// emptyFiles says which files have no context, or that there are none.
+func emptyFiles(rules *clientcmd.ClientConfigLoadingRules) string {
+	files := slices.DeleteFunc(rules.GetLoadingPrecedence(), func(f string) bool { return f == "" })
+	exists := func(f string) bool { _, err := os.Stat(f); return err == nil }
+	if slices.ContainsFunc(files, exists) {
+		return "there is no context in " + strings.Join(files, ", ")
+	}
+	return "no kubeconfig found, not at " + strings.Join(files, ", ")
+}
+
+// orLocal is the end of a hint about a cluster that may be the wrong place: the setup may run on this machine. Physical
+// clusters, which have no namespace, never do.
+func (c *Client) orLocal() string {
+	if c.Namespace == "" {
+		return ""
+	}
+	return "; " + HintLocal
 }
 
 func configError(c topology.Cluster, err error) error {
 	if clierr.Hint(err) != "" {
 		return err
 	}
-	hint := "set KUBECONFIG, or spec.clusters[].kubeconfig and context in the setup file"
-	if c.Context != "" {
-		hint = "list the contexts with kubectl config get-contexts, and correct spec.clusters[].context"
-	}
-	if clientcmd.IsEmptyConfig(err) {
-		return clierr.New(clierr.Failed, hint, "cluster %q is not configured: no kubeconfig found", c.Name)
+	hint := hintKubeconfig
+	if c.Kubeconfig != "" {
+		hint = "correct --kubeconfig, or spec.clusters[].kubeconfig in the setup file"
 	}
 	return clierr.New(clierr.Failed, hint, "find cluster %q: %w", c.Name, err)
 }

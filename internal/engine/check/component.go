@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -74,14 +75,24 @@ func (s *Subject) servers(kinds ...topology.Kind) []*topology.Component {
 
 // eachServer examines the components that servers returns.
 func (s *Subject) eachServer(examine func(*topology.Component) outcome) outcome {
-	servers := s.servers()
-	if len(servers) == 0 {
+	if len(s.servers()) == 0 {
 		return skipped("no component is ready")
 	}
-	o := every(servers, examine)
-	o.notExamined("not ready", slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {
-		return c.Kind.Tenant() || slices.Contains(servers, c)
-	}))
+	return s.eachOf(slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool { return c.Kind.Tenant() }), examine)
+}
+
+// eachOf examines those of some components that serve. It does not pass without the others.
+func (s *Subject) eachOf(all []*topology.Component, examine func(*topology.Component) outcome) outcome {
+	var serve, others []*topology.Component
+	for _, c := range all {
+		if s.serves(c.ID()) {
+			serve = append(serve, c)
+		} else {
+			others = append(others, c)
+		}
+	}
+	o := every(serve, examine)
+	o.notExamined("not ready", others)
 	return o
 }
 
@@ -123,6 +134,7 @@ func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn,
 
 func componentsReady(_ context.Context, s *Subject) (o outcome) {
 	o = s.unknownComponents()
+	ended := s.facts.Machine != nil
 	for _, c := range s.Topology.Running() {
 		st := s.states[c.ID()]
 		if st.Ready || s.lost(c.Cluster.Name) {
@@ -136,6 +148,10 @@ func componentsReady(_ context.Context, s *Subject) (o outcome) {
 			why += " (repair it with: " + st.Next + ")"
 		}
 		o.fail("%s: %s", s.named(c), why)
+		ended = ended && st.Stuck
+	}
+	if ended {
+		o.fix = "run kcpctl up, which starts what does not run"
 	}
 	return o
 }
@@ -149,6 +165,7 @@ func readyz(ctx context.Context, s *Subject) outcome {
 		}
 		if err := ask(ctx, c); err != nil {
 			o.fail("%s: %s", s.named(c), reason(ctx, err))
+			o.fix = clierr.Hint(err)
 		}
 		return o
 	})

@@ -359,13 +359,26 @@ func TestAnAssignedNameIsNotLookedUp(t *testing.T) {
 // A check does not pass for components that it has not examined.
 func TestWhatIsNotReadyIsNotExamined(t *testing.T) {
 	inWorld(t, func(t *testing.T, w *world) {
+		alpha := w.top.Component("shard/alpha").VirtualWorkspaceURL
+		w.rt.Kcp.Always("list apiexportendpointslices", endpointSlice(alpha+slicePath))
 		w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "not running"})
 		r := w.check(t)
-		for _, id := range []string{"KCP102", "KCP111", "KCP112"} {
+		for _, id := range []string{"KCP102", "KCP111", "KCP112", "KCP123", "KCP124"} {
 			res := r.Results[slices.IndexFunc(r.Results, func(res check.Result) bool { return res.ID == id })]
 			require.Equal(t, check.Skipped, res.Status, "%+v", res)
 			require.Contains(t, res.Cause, "not examined: shard/alpha (not ready")
 		}
+	})
+}
+
+// A certificate that has expired is reported once, and not again for each connection that needs it.
+func TestExpiredCertificatesAreReportedOnce(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		w.now = w.now.Add(366 * 24 * time.Hour)
+		r := w.check(t)
+		res := r.Results[slices.IndexFunc(r.Results, func(res check.Result) bool { return res.ID == "KCP132" })]
+		require.Equal(t, check.Skipped, res.Status, "%+v", res)
+		require.Contains(t, res.Cause, "KCP131")
 	})
 }
 

@@ -88,7 +88,7 @@ func caches(ctx context.Context, s *Subject) (o outcome) {
 		return o
 	}
 	o.absorb("", s.cachedShards(ctx, cache))
-	o.absorb("", every(s.servers(topology.RootShard, topology.Shard), func(c *topology.Component) (o outcome) {
+	o.absorb("", s.eachOf(s.Topology.Shards(), func(c *topology.Component) (o outcome) {
 		shard, err := s.client(c)
 		var have, cached []string
 		if err == nil {
@@ -153,53 +153,58 @@ func endpoints(ctx context.Context, s *Subject) (o outcome) {
 		return o
 	}
 	type endpoint struct{ slice, url string }
-	var all []endpoint
+	at := map[*topology.Component][]endpoint{}
 	for _, e := range found {
 		for _, p := range e.Problems {
 			o.fail("APIExportEndpointSlice %s:%s: %s", e.Cluster, e.Name, p)
 		}
 		for _, u := range e.URLs {
-			all = append(all, endpoint{e.Cluster + ":" + e.Name, u})
+			server := s.serverAt(u)
+			if server == nil {
+				o.fail("APIExportEndpointSlice %s:%s: %s: no shard of the setup has this address", e.Cluster, e.Name, u)
+				continue
+			}
+			at[server] = append(at[server], endpoint{e.Cluster + ":" + e.Name, u})
 		}
 	}
-	o.absorb("", every(all, func(e endpoint) (o outcome) {
-		if why := s.tryEndpoint(ctx, e.url); why != "" {
-			o.fail("APIExportEndpointSlice %s: %s: %s", e.slice, e.url, why)
-		}
-		return o
-	}))
+	o.absorb("", s.eachOf(slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool { return at[c] == nil }),
+		func(c *topology.Component) outcome {
+			return every(at[c], func(e endpoint) (o outcome) {
+				if why := s.tryEndpoint(ctx, c, e.url); why != "" {
+					o.fail("APIExportEndpointSlice %s: %s: %s", e.slice, e.url, why)
+				}
+				return o
+			})
+		}))
 	return o
 }
 
+// serverAt is the component that serves virtual workspaces at a URL, or nil.
+func (s *Subject) serverAt(rawURL string) *topology.Component {
+	for _, c := range s.Topology.Shards() {
+		if topology.HostPort(c.VirtualWorkspaceURL) == topology.HostPort(rawURL) {
+			return s.Topology.WorkspaceServer(c)
+		}
+	}
+	return nil
+}
+
 // tryEndpoint returns why a URL does not answer; empty if it does.
-func (s *Subject) tryEndpoint(ctx context.Context, rawURL string) string {
+func (s *Subject) tryEndpoint(ctx context.Context, server *topology.Component, rawURL string) string {
 	u, err := url.Parse(rawURL)
 	if err != nil {
 		return err.Error()
 	}
-	for _, c := range s.Topology.Shards() {
-		if topology.HostPort(c.VirtualWorkspaceURL) != topology.HostPort(rawURL) {
-			continue
-		}
-		serving := s.Topology.WorkspaceServer(c)
-		if s.lost(serving.Cluster.Name) {
-			return "" // whether it answers is unknown, and reported once
-		}
-		if !s.serves(serving.ID()) {
-			return string(serving.ID()) + " is not ready"
-		}
-		client, err := s.client(serving)
-		if err != nil {
-			return err.Error()
-		}
-		a, err := client.Get(ctx, strings.TrimSuffix(u.Path, "/")+"/clusters/*/apis", nil)
-		switch {
-		case err != nil:
-			return reason(ctx, err)
-		case a.Code != http.StatusOK:
-			return http.StatusText(a.Code)
-		}
-		return ""
+	client, err := s.client(server)
+	if err != nil {
+		return err.Error()
 	}
-	return "no shard of the setup has this address"
+	a, err := client.Get(ctx, strings.TrimSuffix(u.Path, "/")+"/clusters/*/apis", nil)
+	switch {
+	case err != nil:
+		return reason(ctx, err)
+	case a.Code != http.StatusOK:
+		return http.StatusText(a.Code)
+	}
+	return ""
 }

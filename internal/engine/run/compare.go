@@ -2,6 +2,7 @@ package run
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -158,7 +159,15 @@ func (p *preparation) unedited(ctx context.Context) error {
 	for _, c := range p.relabelled() {
 		changes = append(changes, fmt.Sprintf("other labels of %s", c.ID()))
 	}
+	if len(changes) > 0 || pending.Stale {
+		if err := p.otherRun(ctx); err != nil {
+			return err
+		}
+	}
 	switch {
+	case len(changes) > 0 && pending.Stale:
+		return clierr.New(clierr.Failed, "run kcpctl up: it completes what is left, and applies them", "%w: %s; %w",
+			ErrUnapplied, strings.Join(changes, "; "), unfinishedRuns(pending.Unfinished))
 	case len(changes) > 0:
 		return clierr.New(clierr.Failed, "run kcpctl up first, or revert them; kcpctl diff shows them", "%w: %s",
 			ErrUnapplied, strings.Join(changes, "; "))
@@ -170,6 +179,19 @@ func (p *preparation) unedited(ctx context.Context) error {
 			unfinishedRuns(pending.Unfinished))
 	}
 	return nil
+}
+
+// otherRun refuses to judge what another run has not applied yet: it is still at it.
+func (p *preparation) otherRun(ctx context.Context) error {
+	if p.again { // this run holds the lock
+		return nil
+	}
+	current, _, err := p.Runtime.Runs(ctx)
+	if err != nil || current == nil {
+		return err
+	}
+	return clierr.New(clierr.Conflict, "wait until it has ended, then rerun the command",
+		"another run is changing the setup: %s (pid %d)", cmp.Or(current.Command, "kcpctl"), current.PID)
 }
 
 // unfinishedRuns is ErrUnfinished with the runs, as far as they are known.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -93,13 +94,16 @@ func TestPendingEditsAndAnUnfinishedRun(t *testing.T) {
 	for name, tc := range map[string]struct {
 		text       string
 		unfinished bool
+		running    bool
 		want       error
 		says       string
 	}{
 		"nothing is pending":            {text: sharded},
 		"an edit":                       {text: edited, want: run.ErrUnapplied, says: ": 1 create, 1 change, 0 delete, "},
 		"an unfinished run":             {text: sharded, unfinished: true, want: run.ErrUnfinished},
-		"an edit and an unfinished one": {text: edited, unfinished: true, want: run.ErrUnapplied, says: ": 1 create, 1 change, 0 delete, "},
+		"an edit and an unfinished one": {text: edited, unfinished: true, want: run.ErrUnfinished, says: ": 1 create, 1 change, 0 delete, "},
+		"an edit that another run applies": {text: edited, unfinished: true, running: true,
+			says: "another run is changing the setup: kcpctl up (pid 7)"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			inWorld(t, sharded, func(t *testing.T, w *world) {
@@ -110,15 +114,22 @@ func TestPendingEditsAndAnUnfinishedRun(t *testing.T) {
 				next := newWorld(t, topologytest.Build(t, tc.text), w.rt)
 				next.rt.Use(next.top)
 				next.up.Options.Unedited = []byte("the setup in the file")
+				hint := "run kcpctl up"
+				if tc.running {
+					next.rt.Current = &record.Run{Command: "kcpctl up", PID: 7}
+					hint = "wait until it has ended"
+				}
 				_, err := next.run(t)
-				if tc.want == nil {
+				if tc.want == nil && !tc.running {
 					require.NoError(t, err)
 					return
 				}
-				require.ErrorIs(t, err, tc.want)
+				if tc.want != nil {
+					require.ErrorIs(t, err, tc.want)
+				}
 				require.ErrorContains(t, err, tc.says)
 				require.NotContains(t, err.Error(), ": 0 create, 0 change, 0 delete")
-				require.Contains(t, clierr.Hint(err), "run kcpctl up")
+				require.Contains(t, clierr.Hint(err), hint)
 				require.Empty(t, next.rt.Calls())
 			})
 		})

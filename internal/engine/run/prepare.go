@@ -129,7 +129,7 @@ func (p *preparation) certificates(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	p.step(stepCertificates, Done, certificatesMessage(p.desired.PKI, p.Options.DryRun))
+	p.step(stepCertificates, Done, certificatesMessage(p.desired.PKI))
 	if lost, next := p.known.LostKeysMessage(p.desired.Loaded, p.Runtime.Store().String()); lost != "" &&
 		!p.again && !p.quiet {
 		p.note(lost + "; " + next)
@@ -137,27 +137,21 @@ func (p *preparation) certificates(ctx context.Context) (err error) {
 	return nil
 }
 
-// certificatesMessage is one line: 6 kept, 3 created, next expiry 2027-11-20. A dry run creates nothing: will create 3
-// certificates, next expiry 2027-11-20.
-func certificatesMessage(r *pki.Result, dryRun bool) string {
+// certificatesMessage is one line: 4 authorities to create, 3 certificates to create, 6 kept, next expiry 2027-11-20.
+// Nothing is saved yet: a dry run never saves, and a run may fail before it does.
+func certificatesMessage(r *pki.Result) string {
 	var parts []string
 	for _, p := range []struct {
-		n                int
-		done, one, other string
+		n    int
+		what string
 	}{
-		{len(r.CAs), "%d authorities created", "will create 1 authority", "will create %d authorities"},
-		{r.Created(), "%d created", "will create 1 certificate", "will create %d certificates"},
-		{r.Renewed(), "%d renewed", "will renew 1 certificate", "will renew %d certificates"},
-		{r.Kept, "%d kept", "", ""},
+		{len(r.CAs), count(len(r.CAs), "authority", "authorities") + " to create"},
+		{r.Created(), count(r.Created(), "certificate", "certificates") + " to create"},
+		{r.Renewed(), count(r.Renewed(), "certificate", "certificates") + " to renew"},
+		{r.Kept, fmt.Sprintf("%d kept", r.Kept)},
 	} {
-		switch {
-		case p.n == 0:
-		case !dryRun || p.one == "":
-			parts = append(parts, fmt.Sprintf(p.done, p.n))
-		case p.n == 1:
-			parts = append(parts, p.one)
-		default:
-			parts = append(parts, fmt.Sprintf(p.other, p.n))
+		if p.n > 0 {
+			parts = append(parts, p.what)
 		}
 	}
 	return strings.Join(append(parts, "next expiry "+r.NextExpiry.UTC().Format(time.DateOnly)), ", ")

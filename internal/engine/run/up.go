@@ -32,6 +32,7 @@ type UpRuntime interface {
 	Archive
 	Storer
 	Locker
+	RunReader
 	Planner
 	Applier
 	Prober

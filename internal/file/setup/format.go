@@ -55,7 +55,7 @@ func (v *validator) release(p *field.Path, s string) {
 	case err != nil || !strings.HasPrefix(s, "v"):
 		v.invalid(p, s, "must be a kcp release such as %s", release.Default)
 	case !parsed.AtLeast(version.MustParseSemantic(release.Oldest)):
-		v.invalid(p, s, "the oldest supported release is %s", release.Oldest)
+		v.invalid(p, s, "the oldest supported release is %s, the newest one %s", release.Oldest, release.Newest)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -57,13 +58,37 @@ func Load(path string, stdin io.Reader) (*File, error) {
 	}
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, clierr.New(clierr.BadInput, "create one with kcpctl init, or name another one with -f",
-			"setup file %s does not exist", path)
+		hint := "create one with kcpctl init, or name another one with -f"
+		if near := nearFile(path); near != "" {
+			hint = "did you mean -f " + near + "?"
+		}
+		return nil, clierr.New(clierr.BadInput, hint, "setup file %s does not exist", path)
 	}
 	if err != nil {
-		return nil, clierr.New(clierr.BadInput, "", "read setup: %w", err)
+		return nil, clierr.New(clierr.BadInput, "name a setup file with -f", "read setup: %w", err)
 	}
 	return ParseWith(path, data, directory(filepath.Dir(path)))
+}
+
+// nearFile returns the file beside a missing one that a user probably means: one with the other extension of YAML, or
+// with a similar name. It returns "" if there is none.
+func nearFile(path string) string {
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return ""
+	}
+	files := map[string]string{} // by their names without the extension
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); !e.IsDir() && (ext == ".yaml" || ext == ".yml") {
+			files[strings.TrimSuffix(e.Name(), ext)] = e.Name()
+		}
+	}
+	name := filepath.Base(path)
+	near := files[Nearest(slices.Sorted(maps.Keys(files)), strings.TrimSuffix(name, filepath.Ext(name)))]
+	if near == "" {
+		return ""
+	}
+	return filepath.Join(filepath.Dir(path), near)
 }
 
 // Parse reads a setup from the text of a file called name, which refers to no other file. If the file is invalid, the

@@ -63,9 +63,11 @@ func (r *lineReader) indent(i int) int {
 // misaligned reports whether a line is indented less than the line above, and starts in a column in which nothing
 // starts that it could belong to.
 func (r *lineReader) misaligned(line int) bool {
-	own := r.indent(line)
-	if r.indent(line-1) <= own {
-		return false
+	own, above := r.indent(line), r.indent(line-1)
+	if above <= own {
+		text := bytes.TrimLeft(r.lines[max(0, line-1)], " ")
+		fields := len(text) - len(bytes.TrimLeft(text, "- ")) // where those of a list's item start
+		return above < own && bytes.HasPrefix(text, []byte("- ")) && own < above+fields
 	}
 	for i := line - 1; i >= 0; i-- {
 		switch indent := r.indent(i); {
@@ -76,6 +78,21 @@ func (r *lineReader) misaligned(line int) bool {
 		}
 	}
 	return true
+}
+
+// gluedItem returns the line nearest above another one that begins like an item of a list, but has no space after the
+// "-": YAML takes it for a field. It returns -1 if there is none.
+func (r *lineReader) gluedItem(line int) int {
+	for i := line; i >= 0; i-- {
+		text := bytes.TrimLeft(r.lines[i], " ")
+		if len(text) > 1 && text[0] == '-' && !bytes.ContainsAny(text[1:2], "- \r\n") {
+			return i
+		}
+		if r.indent(i) < r.indent(line) {
+			break
+		}
+	}
+	return -1
 }
 
 func checkUTF8(data []byte) *Problem {
@@ -128,6 +145,16 @@ func syntaxProblem(in *lineReader, err error) *Problem {
 	}
 	if strings.Contains(text, "mapping values are not allowed") {
 		p.Hint = `is the line indented too far, or does the line above it lack a ":"?`
+		if bytes.Count(broken, []byte(": ")) > 1 {
+			p.Hint = `put quotes around a value that contains ": "`
+		}
+	}
+	if strings.Contains(text, "unexpected end of stream") {
+		p.Hint = "are quotes that the value starts with closed?"
+	}
+	if at := in.gluedItem(line - 1); at >= 0 {
+		*p = Problem{Line: at + 1, Column: in.indent(at) + 1, Message: "invalid YAML: there is no space after the - of a list's item",
+			Hint: "put one there"}
 	}
 	if tab := bytes.IndexByte(indent, '\t'); tab >= 0 {
 		p.Column = tab + 1

@@ -41,6 +41,9 @@ func write(root *os.Root, path, shown string, content io.Reader, mode fs.FileMod
 	name := filepath.Join(filepath.Dir(path), ".kcpctl-"+rand.Text())
 	f, err := root.OpenFile(name, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
+		if failed, ok := errors.AsType[*fs.PathError](err); ok { // of a file that no user knows
+			err = failed.Err
+		}
 		return fmt.Errorf("write %s: %w", shown, err)
 	}
 	_, err = io.Copy(f, content)

@@ -85,6 +85,12 @@ func NewLayout(state, setup string, base int32) (*Layout, error) {
 	return l, err
 }
 
+// Installed reports whether a setup has an installation below the state directory of the user.
+func Installed(state, setup string) bool {
+	_, err := os.Stat(filepath.Join(state, setup, fileRecord))
+	return state != "" && err == nil
+}
+
 // Topology returns the components of a setup on this machine. Ports that are not recorded or reserved yet are those
 // that ReservePorts would choose if they were free.
 func (l *Layout) Topology(s *v1alpha1.Setup) (*topology.Topology, error) {
@@ -112,20 +118,39 @@ func (l *Layout) path(parts ...string) string {
 // checkOwner refuses the setup of another user: its files would get two owners, and its processes could not be stopped.
 func (l *Layout) checkOwner(euid int) error {
 	info, err := os.Stat(l.Dir)
-	if errors.Is(err, fs.ErrNotExist) {
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
 		return nil
-	}
-	if err != nil {
+	case errors.Is(err, fs.ErrPermission):
+		return l.notMine(err)
+	case err != nil:
 		return explain(err)
 	}
 	if !info.IsDir() {
 		return clierr.New(clierr.Failed, "move it away, or set XDG_STATE_HOME", "%s is not a directory", l.Dir)
 	}
 	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != euid {
-		return clierr.New(clierr.Failed, "run kcpctl as that user, or set XDG_STATE_HOME to a directory of your own",
+		return clierr.New(clierr.Failed, hintOwner,
 			"setup %s on this machine belongs to %s: %s", l.Setup, userName(st.Uid), l.Dir)
 	}
 	return nil
+}
+
+// hintOwner does not suggest another directory alone: a second kcp would start there.
+const hintOwner = "run kcpctl as that user; for a kcp of your own, set XDG_STATE_HOME to a directory of your own"
+
+// notMine explains that the state directory cannot be looked into, and whose the nearest directory above it is.
+func (l *Layout) notMine(err error) error {
+	for dir := filepath.Dir(l.Dir); dir != filepath.Dir(dir); dir = filepath.Dir(dir) {
+		info, above := os.Stat(dir)
+		if above != nil {
+			continue
+		}
+		if st, ok := info.Sys().(*syscall.Stat_t); ok {
+			return clierr.New(clierr.Failed, hintOwner, "%w: %s belongs to %s", err, dir, userName(st.Uid))
+		}
+	}
+	return explain(err)
 }
 
 func userName(uid uint32) string {

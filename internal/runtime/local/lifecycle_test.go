@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/diff"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -93,7 +95,9 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 			require.Equal(t, tc.want, changed(p))
 			if tc.status != "" {
 				it := p.Of("shard/alpha")[0]
-				require.Contains(t, it.Live.Object["status"].(map[string]any)["process"], tc.status)
+				shown := diff.Objects(it.Live.Object, it.Merged.Object)
+				require.Len(t, shown, 1)
+				require.Contains(t, shown[0].Before, tc.status)
 			}
 			after := m.pids()
 			require.NotEqual(t, before[alpha], after[alpha])
@@ -144,6 +148,25 @@ func TestProcessOfADeadRunIsFound(t *testing.T) {
 	require.NoError(t, l.writeRecord(alpha, rec))
 
 	require.Empty(t, changed(m.up(file())))
+	require.Equal(t, pids, m.pids())
+}
+
+// A state directory that is moved away while kcp runs is missed, and not taken for a setup that was never installed.
+func TestStateDirectoryOfARunningSetupIsMissed(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	pids := m.pids()
+	dir := m.layout().Dir
+	require.NoError(t, os.Rename(dir, dir+".moved"))
+	err := m.open(file()).rt.Moved()
+	require.ErrorContains(t, err, "its state directory "+dir+" was moved or deleted")
+	for _, pid := range pids {
+		require.ErrorContains(t, err, strconv.Itoa(pid))
+		require.Contains(t, clierr.Hint(err), strconv.Itoa(pid))
+	}
+	require.NoError(t, os.RemoveAll(dir))
+	require.NoError(t, os.Rename(dir+".moved", dir))
+	require.NoError(t, m.open(file()).rt.Moved())
 	require.Equal(t, pids, m.pids())
 }
 

@@ -112,10 +112,10 @@ func equal(a, b *unstructured.Unstructured) (bool, error) {
 	return bytes.Equal(x, y), errors.Join(errX, errY)
 }
 
-// withProcess returns a copy of an object with the state of its process.
+// withProcess returns a copy of an object with the state of its process. Comparisons ignore the status.
 func withProcess(o *unstructured.Unstructured, process string) *unstructured.Unstructured {
 	o = o.DeepCopy()
-	o.Object["status"] = map[string]any{"process": process}
+	o.Object["process"] = process
 	return o
 }
 

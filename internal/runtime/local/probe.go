@@ -54,7 +54,9 @@ func (p *prober) unready(ctx context.Context, k topology.Kind, port int32) strin
 		return fmt.Sprintf("starting, does not listen on port %d yet", port)
 	case errors.As(err, &untrusted):
 		p.forget() // the CA may be a new one
-		return fmt.Sprintf("port %d: %v", port, untrusted)
+		return fmt.Sprintf("port %d: %s", port, distrust(untrusted))
+	case ctx.Err() != nil:
+		return fmt.Sprintf("%s: no answer within %s", path, probeTimeout)
 	case err != nil:
 		return fmt.Sprintf("%s: %v", path, errors.Unwrap(err))
 	}
@@ -67,6 +69,15 @@ func (p *prober) unready(ctx context.Context, k topology.Kind, port int32) strin
 		return path + ": " + failedChecks(resp.Status, string(body))
 	}
 	return ""
+}
+
+// distrust is why a certificate is not accepted, without the times of one that has expired: they differ in each message.
+func distrust(err error) string {
+	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired &&
+		time.Now().After(invalid.Cert.NotAfter) {
+		return "its certificate has expired"
+	}
+	return err.Error()
 }
 
 // failedChecks returns the checks that the answer to a readiness probe lists as failed: "[-]etcd failed: reason

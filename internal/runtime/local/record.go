@@ -5,11 +5,16 @@ import (
 	"errors"
 	"io/fs"
 	"os"
+	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
 )
 
 // Record returns the record of the installation on this machine.
@@ -26,6 +31,37 @@ func (r *Runtime) Record(context.Context) (*record.Record, error) {
 		64) // whatever else is there is as good as nothing
 	rec.Witness(serial)
 	return rec, rec.CheckInstallation(r.topology.Installation(), r.Where())
+}
+
+// Moved fails if processes run with the files of the setup, and the state directory knows nothing about them: it was
+// moved or deleted. Another installation in its place would stop them, and leave their data behind.
+func (r *Runtime) Moved() error {
+	rec, _, err := r.readRecord()
+	if err != nil || !rec.Empty() {
+		return nil // commands that need the record report the error
+	}
+	known, err := filepath.Glob(r.layout.path(dirProcesses, "*.json"))
+	if err != nil || len(known) > 0 {
+		return err
+	}
+	all, err := process.List()
+	if err != nil {
+		return err
+	}
+	var pids []string
+	for _, p := range all {
+		if slices.ContainsFunc(r.topology.Running(), func(c *topology.Component) bool {
+			return c.Kind.Program() != "" && p.Runs(c.Kind.Program(), topology.ComponentDir(r.layout.Dir, c.Object()))
+		}) {
+			pids = append(pids, strconv.Itoa(p.PID))
+		}
+	}
+	if len(pids) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.Failed, "move the directory back; or, if the data is lost for good, stop the processes with kill "+
+		strings.Join(pids, " ")+", and rerun the command",
+		"kcp %q runs (pid %s), but its state directory %s was moved or deleted", r.layout.Setup, strings.Join(pids, ", "), r.layout.Dir)
 }
 
 // mayWrite fails if this machine has another installation than the one that the setup file names, or one that only a
