@@ -68,7 +68,7 @@ func newExample(t *testing.T, name string) *example {
 	t.Helper()
 	raw, err := examples.Read(name)
 	require.NoError(t, err)
-	e := &example{name: "dry-" + name, file: filepath.Join(t.TempDir(), "kcp.yaml")}
+	e := &example{name: server.Unique("dry-" + name), file: filepath.Join(t.TempDir(), "kcp.yaml")}
 	e.kubeconfig, e.client, e.resources = connect(t)
 	text := strings.Replace(string(raw), exampleName.FindString(string(raw)), "  name: "+e.name, 1)
 	text = exampleCluster.ReplaceAllStringFunc(text, func(entry string) string {
@@ -145,8 +145,9 @@ func furnish(t *testing.T) {
 	} {
 		o := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal([]byte(strings.ReplaceAll(it.o, "\t", " ")), &o.Object))
-		gvr := o.GroupVersionKind().GroupVersion().WithResource(it.resource)
-		_, err := client.Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{})
+		at := client.Resource(o.GroupVersionKind().GroupVersion().WithResource(it.resource))
+		apiserver.Remove(t, at, o.GetName())
+		_, err := at.Create(t.Context(), o, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 }

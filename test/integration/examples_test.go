@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/examples"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -69,21 +70,30 @@ func open(t *testing.T, name string) (*kube.Runtime, []render.Object) {
 	return openText(t, name, string(text))
 }
 
-// openText renders a setup and opens its runtime, with namespaces that have a name in theirs.
+// openText renders a setup and opens its runtime, with namespaces that have a name in theirs. What the setup has outside
+// of namespaces, and setups of other tests, too, is removed at the end of the test.
 func openText(t *testing.T, name, text string) (*kube.Runtime, []render.Object) {
 	t.Helper()
 	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
-	s := topologytest.Setup(t, text)
+	s, unique := topologytest.Setup(t, text), server.Unique("test-"+name)
 	for i := range s.Spec.Clusters {
 		c := &s.Spec.Clusters[i]
-		c.Context, c.Kubeconfig, c.Namespace = "", kubeconfig, "test-"+name+"-"+c.Name
+		c.Context, c.Kubeconfig, c.Namespace = "", kubeconfig, unique+"-"+c.Name
 	}
 	top := topology.Build(s)
 	objects, err := render.Objects(top, pkitest.Issue(t, top, time.Now()))
 	require.NoError(t, err)
 	// Objects in workspaces need a kcp. Here is none.
 	objects = slices.DeleteFunc(objects, func(o render.Object) bool { return o.Workspace != "" })
+	_, client, _ := connect(t)
+	for _, o := range objects {
+		k, err := kind.Of(o.GroupVersionKind())
+		require.NoError(t, err)
+		if k.ClusterScoped && k.GroupVersionKind != kind.Namespace.GroupVersionKind {
+			apiserver.Remove(t, client.Resource(k.GVR()), o.GetName())
+		}
+	}
 	rt, err := kube.New(top, kube.Options{
 		Version: "test", Holder: kube.Holder{Host: "test", PID: os.Getpid(), User: "tester"}, StateDir: t.TempDir(), Now: time.Now,
 		Notify: func(m string) { t.Log(m) },
