@@ -75,7 +75,7 @@ func TestManifestsThatOthersHaveApplied(t *testing.T) {
 // CustomResourceDefinitions that it has applied before.
 func applyAs(t *testing.T, manager string, objects []render.Object, o metav1.ApplyOptions) {
 	t.Helper()
-	_, client, _ := connect(t)
+	_, client := connect(t)
 	o.FieldManager = manager
 	var failed []error
 	for _, k := range kind.Applied {

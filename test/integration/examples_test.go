@@ -3,12 +3,16 @@ package integration
 
 import (
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/discovery"
+	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
@@ -22,14 +26,40 @@ import (
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// server is the API server of all tests of this package. It is a variable because TestMain has no other way to pass it.
-var server *apiserver.Server
+// server is the API server of all tests of this package, and resources are those that it can list before a test adds some.
+// They are variables because TestMain has no other way to pass them.
+var (
+	server    *apiserver.Server
+	resources []schema.GroupVersionResource
+)
 
 func TestMain(m *testing.M) {
-	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) error {
+	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) (err error) {
 		server = s
-		return nil
+		resources, err = listable()
+		return err
 	}))
+}
+
+func listable() ([]schema.GroupVersionResource, error) {
+	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
+	if err != nil {
+		return nil, err
+	}
+	config, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	if err != nil {
+		return nil, err
+	}
+	found, err := discovery.NewDiscoveryClientForConfig(config)
+	if err != nil {
+		return nil, err
+	}
+	lists, err := found.ServerPreferredResources()
+	if err != nil {
+		return nil, err
+	}
+	all, err := discovery.GroupVersionResources(discovery.FilteredBy(discovery.SupportsAllVerbs{Verbs: []string{"list"}}, lists))
+	return slices.Collect(maps.Keys(all)), err
 }
 
 // The API server accepts every object of every example in a dry run. After an apply nothing differs, so no default of
@@ -86,7 +116,7 @@ func openText(t *testing.T, name, text string) (*kube.Runtime, []render.Object) 
 	require.NoError(t, err)
 	// Objects in workspaces need a kcp. Here is none.
 	objects = slices.DeleteFunc(objects, func(o render.Object) bool { return o.Workspace != "" })
-	_, client, _ := connect(t)
+	_, client := connect(t)
 	for _, o := range objects {
 		k, err := kind.Of(o.GroupVersionKind())
 		require.NoError(t, err)
