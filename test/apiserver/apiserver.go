@@ -14,6 +14,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -24,7 +25,7 @@ import (
 // Admin is the name of the user with all rights, and of the context in its kubeconfig.
 const Admin = "admin"
 
-const startTimeout = 2 * time.Minute
+const startTimeout = 5 * time.Minute
 
 // Server is a kube-apiserver.
 type Server struct {
@@ -33,6 +34,7 @@ type Server struct {
 	// Dir is its temporary directory.
 	Dir string
 
+	names atomic.Int32
 	ca    *authority
 	procs []*process
 	// serve starts kube-apiserver.
@@ -152,7 +154,7 @@ func (s *Server) wait(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("kube-apiserver is not ready after %s: see %s", startTimeout, s.Dir)
+			return fmt.Errorf("kube-apiserver is not ready after %s: %s", startTimeout, s.procs[len(s.procs)-1].lastLine())
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
@@ -205,6 +207,11 @@ func (s *Server) Kubeconfig(user string, groups ...string) (string, error) {
 	return f.Name(), errors.Join(err, f.Close())
 }
 
+// Unique appends a number to a name, for namespaces: one that is deleted is never gone, because no controller runs.
+func (s *Server) Unique(name string) string {
+	return fmt.Sprintf("%s-%d", name, s.names.Add(1))
+}
+
 // Stop stops the server and removes its directory.
 func (s *Server) Stop() error {
 	var errs []error
@@ -254,15 +261,20 @@ wait $program; status=$?; kill $watcher 2>/dev/null; exit $status`
 func (p *process) ended() error {
 	select {
 	case <-p.done:
-		text, _ := os.ReadFile(p.log)
-		if bytes.Contains(text, []byte(syscall.EADDRINUSE.Error())) {
+		if text, _ := os.ReadFile(p.log); bytes.Contains(text, []byte(syscall.EADDRINUSE.Error())) {
 			return fmt.Errorf("%s has ended: %w", p.name, syscall.EADDRINUSE)
 		}
-		lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
-		return fmt.Errorf("%s has ended: %s", p.name, lines[len(lines)-1])
+		return fmt.Errorf("%s has ended: %s", p.name, p.lastLine())
 	default:
 		return nil
 	}
+}
+
+// lastLine returns the last line of the log, which Stop removes.
+func (p *process) lastLine() []byte {
+	text, _ := os.ReadFile(p.log)
+	lines := bytes.Split(bytes.TrimSpace(text), []byte("\n"))
+	return lines[len(lines)-1]
 }
 
 // kill kills the program, and the shell with it.

@@ -7,6 +7,11 @@ import (
 	"fmt"
 	"os"
 	"testing"
+	"time"
+
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/dynamic"
 )
 
 // Skipped is why tests do not run with go test -short.
@@ -51,4 +56,27 @@ func Need(t testing.TB) {
 	if testing.Short() {
 		t.Skip(Skipped)
 	}
+}
+
+// Remove deletes objects that other tests see, such as those without a namespace, at the end of a test, and waits until
+// they are gone. A test calls it before it creates them: one that fails then leaves nothing to the others.
+func Remove(t testing.TB, at dynamic.ResourceInterface, names ...string) {
+	t.Helper()
+	t.Cleanup(func() {
+		for limit := time.Now().Add(time.Minute); ; time.Sleep(50 * time.Millisecond) {
+			var left []error
+			for _, name := range names { // all at once: the server takes seconds to remove a CustomResourceDefinition
+				if err := at.Delete(context.Background(), name, metav1.DeleteOptions{}); !apierrors.IsNotFound(err) {
+					left = append(left, fmt.Errorf("%s is not gone: %v", name, err))
+				}
+			}
+			if len(left) == 0 {
+				return
+			}
+			if time.Now().After(limit) {
+				t.Error(errors.Join(left...))
+				return
+			}
+		}
+	})
 }

@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"maps"
 	"slices"
 	"testing"
@@ -62,7 +61,6 @@ func TestManifestsThatOthersHaveApplied(t *testing.T) {
 	for _, name := range slices.Sorted(maps.Keys(texts)) {
 		t.Run(name, func(t *testing.T) {
 			rt, objects := openText(t, "applied-"+name, texts[name])
-			t.Cleanup(func() { removeShared(t, objects) })
 			applyAs(t, "argocd-controller", objects, metav1.ApplyOptions{})
 			applyAs(t, topology.ManagedBy, objects, metav1.ApplyOptions{DryRun: []string{metav1.DryRunAll}})
 			p, err := rt.Plan(t.Context(), objects, run.PlanOptions{})
@@ -73,29 +71,11 @@ func TestManifestsThatOthersHaveApplied(t *testing.T) {
 	}
 }
 
-// removeShared removes the objects outside of namespaces, which setups of other tests have, too, and waits until they are
-// gone.
-func removeShared(t *testing.T, objects []render.Object) {
-	t.Helper()
-	_, client, _ := connect(t)
-	for _, object := range slices.Backward(objects) {
-		k, err := kind.Of(object.GroupVersionKind())
-		require.NoError(t, err)
-		if !k.ClusterScoped || k.GroupVersionKind == kind.Namespace.GroupVersionKind {
-			continue
-		}
-		at := client.Resource(k.GVR())
-		require.Eventually(t, func() bool {
-			return apierrors.IsNotFound(at.Delete(context.Background(), object.GetName(), metav1.DeleteOptions{}))
-		}, time.Minute, 100*time.Millisecond, "%s %s is gone", k.Kind, object.GetName())
-	}
-}
-
 // applyAs applies objects as a field manager. Conflicts are an error. It waits until the API server serves the kinds of
 // CustomResourceDefinitions that it has applied before.
 func applyAs(t *testing.T, manager string, objects []render.Object, o metav1.ApplyOptions) {
 	t.Helper()
-	_, client, _ := connect(t)
+	_, client := connect(t)
 	o.FieldManager = manager
 	var failed []error
 	for _, k := range kind.Applied {

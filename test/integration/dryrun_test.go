@@ -14,9 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/discovery"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
@@ -53,7 +51,6 @@ type example struct {
 	name, file, kubeconfig string
 	namespaces             []string
 	client                 dynamic.Interface
-	resources              []schema.GroupVersionResource
 }
 
 // exampleCluster matches an entry of spec.clusters in an example, and exampleName the name of its setup.
@@ -68,8 +65,8 @@ func newExample(t *testing.T, name string) *example {
 	t.Helper()
 	raw, err := examples.Read(name)
 	require.NoError(t, err)
-	e := &example{name: "dry-" + name, file: filepath.Join(t.TempDir(), "kcp.yaml")}
-	e.kubeconfig, e.client, e.resources = connect(t)
+	e := &example{name: server.Unique("dry-" + name), file: filepath.Join(t.TempDir(), "kcp.yaml")}
+	e.kubeconfig, e.client = connect(t)
 	text := strings.Replace(string(raw), exampleName.FindString(string(raw)), "  name: "+e.name, 1)
 	text = exampleCluster.ReplaceAllStringFunc(text, func(entry string) string {
 		c := exampleCluster.FindStringSubmatch(entry)
@@ -91,8 +88,8 @@ func newExample(t *testing.T, name string) *example {
 	return e
 }
 
-// connect returns the kubeconfig of an administrator, a client, and the resources that it can list.
-func connect(t *testing.T) (string, dynamic.Interface, []schema.GroupVersionResource) {
+// connect returns the kubeconfig of an administrator and a client.
+func connect(t *testing.T) (string, dynamic.Interface) {
 	t.Helper()
 	kubeconfig, err := server.Kubeconfig(apiserver.Admin)
 	require.NoError(t, err)
@@ -101,21 +98,7 @@ func connect(t *testing.T) (string, dynamic.Interface, []schema.GroupVersionReso
 	config.QPS, config.WarningHandler = -1, rest.NoWarnings{}
 	client, err := dynamic.NewForConfig(config)
 	require.NoError(t, err)
-	found, err := discovery.NewDiscoveryClientForConfig(config)
-	require.NoError(t, err)
-	lists, err := found.ServerPreferredResources()
-	require.NoError(t, err)
-	var all []schema.GroupVersionResource
-	for _, l := range lists {
-		gv, err := schema.ParseGroupVersion(l.GroupVersion)
-		require.NoError(t, err)
-		for _, r := range l.APIResources {
-			if slices.Contains(r.Verbs, "list") {
-				all = append(all, gv.WithResource(r.Name))
-			}
-		}
-	}
-	return kubeconfig, client, all
+	return kubeconfig, client
 }
 
 func create(t *testing.T, client dynamic.ResourceInterface, k kind.Kind, name string, fields map[string]any) {
@@ -133,7 +116,7 @@ func create(t *testing.T, client dynamic.ResourceInterface, k kind.Kind, name st
 // furnish creates a node and a storage class, which checks require.
 func furnish(t *testing.T) {
 	t.Helper()
-	_, client, _ := connect(t)
+	_, client := connect(t)
 	for _, it := range []struct {
 		resource string
 		o        string
@@ -145,8 +128,9 @@ func furnish(t *testing.T) {
 	} {
 		o := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal([]byte(strings.ReplaceAll(it.o, "\t", " ")), &o.Object))
-		gvr := o.GroupVersionKind().GroupVersion().WithResource(it.resource)
-		_, err := client.Resource(gvr).Create(t.Context(), o, metav1.CreateOptions{})
+		at := client.Resource(o.GroupVersionKind().GroupVersion().WithResource(it.resource))
+		apiserver.Remove(t, at, o.GetName())
+		_, err := at.Create(t.Context(), o, metav1.CreateOptions{})
 		require.NoError(t, err)
 	}
 }
@@ -178,7 +162,7 @@ func (e *example) kcpctl(t *testing.T, args ...string) string {
 func (e *example) written(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
-	for _, r := range e.resources {
+	for _, r := range resources {
 		all, err := e.client.Resource(r).List(t.Context(), metav1.ListOptions{})
 		require.NoError(t, err)
 		for _, o := range all.Items {

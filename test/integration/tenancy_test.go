@@ -1,7 +1,6 @@
 package integration
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -71,18 +70,19 @@ func parse(t *testing.T, text string) *unstructured.Unstructured {
 // create creates an object without a namespace until the test ends.
 func (m *member) create(r schema.GroupVersionResource, o *unstructured.Unstructured) {
 	m.Helper()
+	apiserver.Remove(m, m.Resource(r), o.GetName())
 	_, err := m.Resource(r).Create(m.Context(), o, metav1.CreateOptions{})
 	require.NoError(m, err)
-	m.Cleanup(func() {
-		_ = m.Resource(r).Delete(context.WithoutCancel(m.Context()), o.GetName(), metav1.DeleteOptions{})
-	})
 }
 
-// space creates the namespace of a workspace, as a syncer does.
-func (m *member) space(name, setup, cluster string) {
+// space creates the namespace of a workspace, as a syncer does, and returns its name.
+func (m *member) space(setup, cluster string) string {
 	m.Helper()
-	m.create(namespaces, parse(m.T, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: "+
-		"{workloads.kcp.dev/setup: %s, workloads.kcp.dev/cluster: %s, workloads.kcp.dev/workspace: 1a}}}", name, setup, cluster)))
+	name := server.Unique("space")
+	_, err := m.Resource(namespaces).Create(m.Context(), parse(m.T, fmt.Sprintf("{apiVersion: v1, kind: Namespace, metadata: {name: %s, labels: "+
+		"{workloads.kcp.dev/setup: %s, workloads.kcp.dev/cluster: %s, workloads.kcp.dev/workspace: 1a}}}", name, setup, cluster)), metav1.CreateOptions{})
+	require.NoError(m, err)
+	return name
 }
 
 // objectsOf returns the objects of a setup by their kinds, and the ID of the installation.
@@ -110,9 +110,7 @@ func TestRulesForPods(t *testing.T) {
     - name: c1
       tenancy: {pods: {priorityClasses: [batch], tolerationKeys: [example.com/tenants], nodeSelector: {pool: tenants}}}
 `)
-	m.space("tenant", id, "c1")
-	m.space("elsewhere", id, "c2")
-	m.space("other-setup", "demo-other", "c1")
+	tenant, elsewhere, otherSetup := m.space(id, "c1"), m.space(id, "c2"), m.space("demo-other", "c1")
 	for _, name := range []string{"batch", "high"} {
 		m.create(schema.GroupVersionResource{Group: "scheduling.k8s.io", Version: "v1", Resource: "priorityclasses"},
 			parse(t, "{apiVersion: scheduling.k8s.io/v1, kind: PriorityClass, value: 5, metadata: {name: "+name+"}}"))
@@ -121,7 +119,7 @@ func TestRulesForPods(t *testing.T) {
 		return parse(t, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s%s}, spec: {containers: [{name: c, image: i}], %s}}", name, more, spec))
 	}
 	before := pod("before", ", finalizers: [example.com/x]", "priorityClassName: high, tolerations: [{key: other, operator: Exists}]")
-	_, err := m.Resource(podResource).Namespace("tenant").Create(t.Context(), before, metav1.CreateOptions{})
+	_, err := m.Resource(podResource).Namespace(tenant).Create(t.Context(), before, metav1.CreateOptions{})
 	require.NoError(t, err)
 	for _, o := range objects["ValidatingAdmissionPolicy"] {
 		m.create(policies, o)
@@ -136,7 +134,7 @@ func TestRulesForPods(t *testing.T) {
 		_, err := m.as(user).Resource(podResource).Namespace(namespace).Create(t.Context(), o, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
-	require.Eventually(t, func() bool { return create("u", "tenant", pod("x", "", "nodeName: n1")) != nil }, time.Minute, 100*time.Millisecond,
+	require.Eventually(t, func() bool { return create("u", tenant, pod("x", "", "nodeName: n1")) != nil }, time.Minute, 100*time.Millisecond,
 		"the policy is in force after a moment")
 	for _, tc := range []struct{ what, more, spec, refused string }{
 		{"nothing", "", nodes, ""},
@@ -154,9 +152,9 @@ func TestRulesForPods(t *testing.T) {
 		{"all nodes", owned, "", "must have the nodeSelector pool=tenants"},
 	} {
 		o := pod("x", tc.more, tc.spec)
-		require.NoError(t, create(replicaSets, "elsewhere", o), tc.what)
-		require.NoError(t, create(replicaSets, "other-setup", o), tc.what)
-		err := create(replicaSets, "tenant", o)
+		require.NoError(t, create(replicaSets, elsewhere, o), tc.what)
+		require.NoError(t, create(replicaSets, otherSetup, o), tc.what)
+		err := create(replicaSets, tenant, o)
 		if tc.refused == "" {
 			require.NoError(t, err, tc.what)
 			continue
@@ -166,14 +164,14 @@ func TestRulesForPods(t *testing.T) {
 	patch := func(text string) error {
 		raw, err := yaml.YAMLToJSON([]byte(text))
 		require.NoError(t, err)
-		_, err = m.Resource(podResource).Namespace("tenant").Patch(t.Context(), "before", types.MergePatchType, raw, metav1.PatchOptions{})
+		_, err = m.Resource(podResource).Namespace(tenant).Patch(t.Context(), "before", types.MergePatchType, raw, metav1.PatchOptions{})
 		return err
 	}
-	live, err := m.Resource(podResource).Namespace("tenant").Get(t.Context(), "before", metav1.GetOptions{})
+	live, err := m.Resource(podResource).Namespace(tenant).Get(t.Context(), "before", metav1.GetOptions{})
 	require.NoError(t, err)
 	tolerations, _, _ := unstructured.NestedSlice(live.Object, "spec", "tolerations")
 	require.NoError(t, unstructured.SetNestedSlice(live.Object, append(tolerations, map[string]any{"key": "another", "operator": "Exists"}), "spec", "tolerations"))
-	_, err = m.Resource(podResource).Namespace("tenant").Update(t.Context(), live, metav1.UpdateOptions{})
+	_, err = m.Resource(podResource).Namespace(tenant).Update(t.Context(), live, metav1.UpdateOptions{})
 	require.ErrorContains(t, err, "may only tolerate taints", "a pod that runs gets no more")
 	require.NoError(t, patch("{metadata: {labels: {a: b}}}"), "it is not refused for what it has")
 	require.NoError(t, patch("{metadata: {finalizers: null}}"), "nor does it hang")
@@ -200,12 +198,12 @@ func TestTheTemplateOfAnExampleIsAccepted(t *testing.T) {
 	cluster, err := api.ClusterOf(stored)
 	require.NoError(t, err)
 	require.Len(t, cluster.TemplateObjects(), 3)
-	m.space("example", id, "c1")
+	space := m.space(id, "c1")
 	for _, object := range cluster.TemplateObjects() {
 		o := api.ForWorkspace(object, "1a")
 		r, ok := api.TemplateResource(o.GroupVersionKind())
 		require.True(t, ok)
-		_, err := m.Resource(r).Namespace("example").Apply(t.Context(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "x", DryRun: []string{metav1.DryRunAll}})
+		_, err := m.Resource(r).Namespace(space).Apply(t.Context(), o.GetName(), o, metav1.ApplyOptions{FieldManager: "x", DryRun: []string{metav1.DryRunAll}})
 		require.NoError(t, err, o.GetKind())
 	}
 	for object, refused := range map[string]string{

@@ -146,11 +146,11 @@ func TestDamage(t *testing.T) {
 				continue // the manifest describes the others
 			}
 			t.Run(name+": "+what, func(t *testing.T) {
+				t.Cleanup(func() { require.NoError(t, os.WriteFile(path, raw, 0o600)) })
 				require.NoError(t, change())
 				require.NotEmpty(t, w.verify(t, m.Name).Damage)
 				_, err := w.restore(m.Name).Plan(t.Context())
 				require.ErrorContains(t, err, "damaged")
-				require.NoError(t, os.WriteFile(path, raw, 0o600))
 			})
 		}
 	}

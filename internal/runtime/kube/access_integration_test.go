@@ -140,6 +140,7 @@ func (f *fixture) grant(r *Runtime, kind, user string, roles ...string) {
 		client := r.clusters.home.Resource(gv.WithResource("rolebindings"))
 		if kind == "ClusterRoleBinding" {
 			client = r.clusters.home.Dynamic.Resource(gv.WithResource("clusterrolebindings"))
+			apiserver.Remove(f.t, client, binding.GetName())
 		}
 		_, err := client.Create(f.t.Context(), binding, metav1.CreateOptions{})
 		require.NoError(f.t, err)

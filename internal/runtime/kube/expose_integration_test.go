@@ -32,7 +32,7 @@ const routed = `spec:
 func TestRoutesAreApplied(t *testing.T) {
 	f := newFixture(t, routed)
 	r := f.runtime(f.topology)
-	f.namespaced(t, r)
+	f.createNamespace(r)
 	verify := func() error {
 		return facts.New(t.Context(), f.runtime(f.topology).clusters.home, f.topology, time.Now).Serves(t.Context(), f.objects(r))
 	}
@@ -111,7 +111,7 @@ const assigned = `spec:
 func TestAddressesOfAClusterAreUsed(t *testing.T) {
 	f := newRecorded(t, assigned)
 	r := f.runtime(f.topology)
-	f.namespaced(t, r)
+	f.createNamespace(r)
 	f.node(t, r, "worker", "amd64")
 	nodes := r.clusters.home.Dynamic.Resource(resourceOf("v1", "nodes"))
 	worker, err := nodes.Get(t.Context(), "worker", metav1.GetOptions{})

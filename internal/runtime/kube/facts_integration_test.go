@@ -16,11 +16,13 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
 // noDNS is a machine without a network of its own.
@@ -107,6 +109,7 @@ func breakages() map[string]breakage {
 		"the node port is taken": {
 			spec: "  frontProxies: [{name: main, service: {type: NodePort, ports: [{port: 6443, nodePort: 31443}]}}]\n",
 			spoil: func(t *testing.T, f *fixture, admin *Runtime) {
+				apiserver.Remove(t, admin.clusters.home.Resource(kind.Service.GVR()), "other")
 				f.create(t, admin, "v1", "Service", "services", "other", map[string]any{
 					"spec": map[string]any{"type": "NodePort", "ports": []any{map[string]any{"port": int64(80), "nodePort": int64(31443)}}},
 				})
@@ -133,7 +136,7 @@ func TestChecksNameTheCause(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			f := newFixture(t, small+b.spec)
 			admin := f.runtime(f.topology)
-			f.namespaced(t, admin)
+			f.createNamespace(admin)
 			if b.spoil != nil {
 				b.spoil(t, f, admin)
 			}
@@ -158,7 +161,7 @@ func TestChecksNameTheCause(t *testing.T) {
 func TestChecksOfACleanCluster(t *testing.T) {
 	f := newFixture(t, small)
 	admin := f.runtime(f.topology)
-	f.namespaced(t, admin)
+	f.createNamespace(admin)
 	f.cluster(t, admin, "storage.k8s.io/v1", "StorageClass", "storageclasses", "standard", map[string]any{
 		"provisioner": "example.com/none",
 		"metadata":    map[string]any{"annotations": map[string]any{"storageclass.kubernetes.io/is-default-class": "true"}},
@@ -208,12 +211,6 @@ func result(t *testing.T, r *check.Report, id string) check.Result {
 	return check.Result{}
 }
 
-// namespaced makes the namespace of the fixture.
-func (f *fixture) namespaced(t *testing.T, r *Runtime) {
-	t.Helper()
-	f.cluster(t, r, "v1", "Namespace", "namespaces", f.namespace, map[string]any{})
-}
-
 func resourceOf(apiVersion, resource string) schema.GroupVersionResource {
 	gv, _ := schema.ParseGroupVersion(apiVersion) // a constant of the tests
 	return gv.WithResource(resource)
@@ -238,9 +235,9 @@ func (f *fixture) create(t *testing.T, r *Runtime, apiVersion, kind, resource, n
 func (f *fixture) cluster(t *testing.T, r *Runtime, apiVersion, kind, resource, name string, fields map[string]any) {
 	t.Helper()
 	client := r.clusters.home.Dynamic.Resource(resourceOf(apiVersion, resource))
+	apiserver.Remove(t, client, name)
 	_, err := client.Create(t.Context(), objectOf(apiVersion, kind, name, fields), metav1.CreateOptions{})
 	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, client.Delete(context.Background(), name, metav1.DeleteOptions{})) })
 }
 
 func (f *fixture) setStatus(t *testing.T, r *Runtime, resource, name string, status map[string]any) {

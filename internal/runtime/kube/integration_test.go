@@ -6,7 +6,6 @@ import (
 	"os"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -33,11 +32,8 @@ import (
 //
 // The tests are parallel unless they make objects without a namespace that other tests see: nodes, storage classes,
 // classes of Ingresses and CustomResourceDefinitions, or a node port. These are serial, which means that no other test
-// runs meanwhile, and remove what they made: the tests of facts, expose, takeover and pruning.
+// runs meanwhile: the tests of facts, expose, takeover and pruning. apiserver.Remove removes what they make.
 var server *apiserver.Server
-
-// namespaces counts the namespaces that tests got.
-var namespaces atomic.Int32
 
 func TestMain(m *testing.M) {
 	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) error {
@@ -84,7 +80,7 @@ func newRecorded(t *testing.T, file string) *fixture {
 func inNamespace(t *testing.T) *fixture {
 	t.Helper()
 	apiserver.Need(t)
-	return &fixture{t: t, stateDir: t.TempDir(), namespace: fmt.Sprintf("test-%d", namespaces.Add(1))}
+	return &fixture{t: t, stateDir: t.TempDir(), namespace: server.Unique("test")}
 }
 
 // named gives the setup of a file the fixture's name.

@@ -38,7 +38,7 @@ func TestLead(t *testing.T) {
 	require.Empty(t, holder(), "the Lease is given back")
 
 	err := lead.Run(t.Context(), func(ctx context.Context) error {
-		s.Apply(t, "root:compute", leasesPath, `{metadata: {name: controller, namespace: default}, spec: {holderIdentity: there/2@/bob}}`)
+		s.Apply(t, "root:compute", leasesPath, `{kind: Lease, metadata: {name: controller, namespace: default}, spec: {holderIdentity: there/2@/bob}}`)
 		<-ctx.Done()
 		return nil
 	})

@@ -1,7 +1,6 @@
 package kube
 
 import (
-	"context"
 	"fmt"
 	"strings"
 	"testing"
@@ -237,11 +236,9 @@ func (f *fixture) requireLabel(r *Runtime) {
 		k, err := kind.Of(o.GroupVersionKind())
 		require.NoError(f.t, err)
 		resource := r.clusters.home.Dynamic.Resource(k.GVR())
+		apiserver.Remove(f.t, resource, o.GetName())
 		_, err = resource.Create(f.t.Context(), o, metav1.CreateOptions{})
 		require.NoError(f.t, err)
-		f.t.Cleanup(func() {
-			require.NoError(f.t, resource.Delete(context.WithoutCancel(f.t.Context()), o.GetName(), metav1.DeleteOptions{}))
-		})
 	}
 	ns := &unstructured.Unstructured{}
 	ns.SetGroupVersionKind(kind.Namespace.GroupVersionKind)

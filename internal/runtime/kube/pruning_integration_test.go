@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
 // twoAgents has two places on one cluster, with an agent in each.
@@ -23,8 +24,10 @@ const twoAgents = twoPlaces + `  agents:
 // other.
 func TestClusterScopedObjectsBelongToAPlace(t *testing.T) {
 	f := newRecorded(t, twoAgents)
-	f.up(f.runtime(f.topology), run.PlanOptions{})
 	r := f.runtime(f.topology)
+	apiserver.Remove(t, r.clusters.home.Dynamic.Resource(kind.CustomResourceDefinition.GVR()), kind.PublishedResource.Definition)
+	f.up(r, run.PlanOptions{})
+	r = f.runtime(f.topology)
 	p := f.up(r, run.PlanOptions{})
 	require.Empty(t, changes(p), "a plan finds what it does not have to change")
 	mine := func(agent string) (out []string) {

@@ -64,8 +64,10 @@ func TestAPurgeHoldsTheLockToItsEnd(t *testing.T) {
 	require.NoError(t, one.Delete(held, items))
 	done := make(chan error, 1)
 	go func() { done <- one.Purge(held) }()
+	require.NoError(t, two.clusters.home.Connect(t.Context()))
 	require.Eventually(t, func() bool {
-		return f.live(two, kind.PersistentVolumeClaim, "data").GetDeletionTimestamp() != nil
+		claim, err := two.clusters.home.Get(t.Context(), kind.PersistentVolumeClaim, "data")
+		return err == nil && claim.GetDeletionTimestamp() != nil
 	}, time.Minute, 50*time.Millisecond)
 
 	_, _, err = two.Lock(t.Context())
@@ -178,7 +180,7 @@ func TestOnlyWhatWasSeenIsDeleted(t *testing.T) {
 		}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			const object = "seen"
+			object := server.Unique("seen")
 			f.as("one", r, kind.ConfigMap, object, map[string]any{"data": map[string]any{"a": "b"}})
 			seen := f.live(r, kind.ConfigMap, object)
 			if tc.meanwhile != nil {

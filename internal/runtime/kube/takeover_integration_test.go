@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/adopt"
+	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
 // taking takes over RootShard root of kcp-operator.
@@ -38,13 +39,16 @@ func operatorAPI(name string) schema.GroupVersionResource {
 // installOperatorAPIs adds the APIs of kcp-operator, with any content.
 func (f *fixture) installOperatorAPIs(r *Runtime) {
 	f.t.Helper()
-	crds := r.clusters.home.Dynamic.Resource(schema.GroupVersionResource{
-		Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions",
-	})
+	crds := r.clusters.home.Dynamic.Resource(kind.CustomResourceDefinition.GVR())
+	var names []string
 	for _, api := range operator.Resources {
+		names = append(names, api.Name+"."+operator.Group)
+	}
+	apiserver.Remove(f.t, crds, names...)
+	for i, api := range operator.Resources {
 		_, err := crds.Create(f.t.Context(), &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "apiextensions.k8s.io/v1", "kind": "CustomResourceDefinition",
-			"metadata": map[string]any{"name": api.Name + "." + operator.Group},
+			"metadata": map[string]any{"name": names[i]},
 			"spec": map[string]any{
 				"group": operator.Group, "scope": "Namespaced", "names": map[string]any{
 					"kind": api.Kind, "listKind": api.Kind +
@@ -59,6 +63,8 @@ func (f *fixture) installOperatorAPIs(r *Runtime) {
 			},
 		}}, metav1.CreateOptions{})
 		require.NoError(f.t, err)
+	}
+	for _, api := range operator.Resources {
 		require.Eventually(f.t, func() bool {
 			_, err := r.clusters.home.Resource(operatorAPI(api.Name)).List(f.t.Context(), metav1.ListOptions{})
 			return err == nil
@@ -66,7 +72,8 @@ func (f *fixture) installOperatorAPIs(r *Runtime) {
 	}
 }
 
-// operated creates an object of kcp-operator, with its Service and its Deployment.
+// operated creates an object of kcp-operator, with its Service and its Deployment. At the end of the test it loses its
+// finalizers, for which its CustomResourceDefinition would wait.
 func (f *fixture) operated(r *Runtime, kindName, resource, name, root string, finalizers ...string) {
 	f.t.Helper()
 	o := &unstructured.Unstructured{Object: map[string]any{
@@ -75,7 +82,11 @@ func (f *fixture) operated(r *Runtime, kindName, resource, name, root string, fi
 		"spec": map[string]any{"rootShard": map[string]any{"ref": map[string]any{"name": root}}},
 	}}
 	o.SetFinalizers(finalizers)
-	created, err := r.clusters.home.Resource(operatorAPI(resource)).Create(f.t.Context(), o, metav1.CreateOptions{})
+	client := r.clusters.home.Resource(operatorAPI(resource))
+	f.t.Cleanup(func() {
+		_, _ = client.Patch(context.WithoutCancel(f.t.Context()), name, types.MergePatchType, []byte(`{"metadata":{"finalizers":null}}`), metav1.PatchOptions{})
+	})
+	created, err := client.Create(f.t.Context(), o, metav1.CreateOptions{})
 	require.NoError(f.t, err)
 	owners := []any{map[string]any{
 		"apiVersion": operator.Group + "/" +
@@ -112,7 +123,9 @@ func (f *fixture) aRunningOperator(r *Runtime, shard string) (stop func()) {
 			}
 		}
 	})
-	return func() { cancel(); done.Wait() }
+	stop = func() { cancel(); done.Wait() }
+	f.t.Cleanup(stop)
+	return stop
 }
 
 // Two installations of kcp-operator in one namespace: only the one that the setup has taken over is removed, and not
@@ -149,6 +162,7 @@ func TestOneOfTwoInstallationsIsTakenOver(t *testing.T) {
 	require.ErrorContains(t, i.Release(t.Context(), remains), "it has restored the finalizer of Shard alpha")
 	stop()
 	require.NotNil(t, f.live(r, kind.Deployment, "alpha-shard-kcp"), "nothing was removed")
+	i.Settle = time.Second // no kcp-operator runs any more
 
 	remains, err = i.Remains(t.Context(), origin, set)
 	require.NoError(t, err)

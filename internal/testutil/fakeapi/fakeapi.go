@@ -166,7 +166,11 @@ func (s *Server) Apply(t T, cluster, path, text string) *unstructured.Unstructur
 	k := key{cluster, path, u.GetNamespace(), u.GetName()}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.merge(k, patch).DeepCopy()
+	o := s.merge(k, patch)
+	if o.GetKind() == "" { // clients cannot decode it: their watches end, and begin again after seconds
+		t.Fatalf("%s has no kind", k)
+	}
+	return o.DeepCopy()
 }
 
 // Get returns an object, or nil.

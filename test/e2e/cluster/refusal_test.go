@@ -43,8 +43,10 @@ func TestClusterRefusals(t *testing.T) {
 			"minimal", func(t *testing.T, c *framework.Cluster) []string {
 				name := framework.NewName()
 				flags := c.As(t, name)
+				t.Cleanup(func() {
+					c.Kubectl("delete", "clusterrolebinding", name, "--ignore-not-found").Run(context.Background(), t).OK(t)
+				})
 				c.Kubectl("create", "clusterrolebinding", name, "--clusterrole=view", "--serviceaccount="+name+":user").Run(t.Context(), t).OK(t)
-				t.Cleanup(func() { c.Kubectl("delete", "clusterrolebinding", name).Run(context.Background(), t).OK(t) })
 				return flags
 			},
 			0, []string{"create namespaces", "patch deployments.apps", "hint: "},

@@ -2,6 +2,7 @@ package day2
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
@@ -97,10 +98,11 @@ func TestLocalWorkloadsSchemas(t *testing.T) {
 	framework.Step(t, "the schema becomes wider on request", func(t *testing.T) {
 		c2.Define(w, color)
 		w.Eventually(func() error {
-			if r := s.Sub(t, "workloads", "apis").OK(t); strings.Count(r.Stdout, "not published: spec.color: the field is missing") != 2 {
-				return fmt.Errorf("%s", r.Stdout)
+			out, err := s.Sub(t, "workloads", "apis").Output()
+			if err == nil && strings.Count(out, "not published: spec.color: the field is missing") != 2 {
+				err = errors.New(out)
 			}
-			return nil
+			return err
 		})
 		annotate(w, "c2", "widen-schema", "widgets.example.com")
 		w.Apply("root:team", widgetGVR, "{apiVersion: example.com/v1, kind: Widget, metadata: {name: red, namespace: default}, spec: {color: again}}")

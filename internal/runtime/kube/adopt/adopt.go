@@ -29,8 +29,8 @@ const settle = 10 * time.Second
 type Installation struct {
 	cl  *cluster.Client
 	now func() time.Time
-	// settle is how long to wait for what a running kcp-operator restores.
-	settle time.Duration
+	// Settle is how long to wait for what a running kcp-operator restores.
+	Settle time.Duration
 }
 
 // Open finds the cluster of an installation as kubectl does. It sends no request.
@@ -41,7 +41,7 @@ func Open(c topology.Cluster, o cluster.Options) (*Installation, error) {
 
 // Of returns the installations in the namespace of a client.
 func Of(cl *cluster.Client, now func() time.Time) *Installation {
-	return &Installation{cl: cl, now: now, settle: settle}
+	return &Installation{cl: cl, now: now, Settle: settle}
 }
 
 // Where names the cluster and the namespace.

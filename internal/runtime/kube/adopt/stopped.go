@@ -77,9 +77,9 @@ func (i *Installation) Release(ctx context.Context, r *Remains) error {
 
 // staysReleased waits, and fails as soon as kcp-operator has restored something.
 func (i *Installation) staysReleased(ctx context.Context, r *Remains) error {
-	tick := time.NewTicker(max(i.settle/10, time.Millisecond))
+	tick := time.NewTicker(max(i.Settle/10, time.Millisecond))
 	defer tick.Stop()
-	for end := time.After(i.settle); ; {
+	for end := time.After(i.Settle); ; {
 		select {
 		case <-ctx.Done():
 			return context.Cause(ctx)

@@ -17,6 +17,7 @@ import (
 func TestARootWaitsForTheLeafOfAnEarlierOne(t *testing.T) {
 	s := start(t)
 	s.Server.Apply(t, "1a", deployments, `
+kind: Deployment
 metadata: {name: web--c1, namespace: shop, finalizers: [stays], labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web},
   ownerReferences: [{apiVersion: apps/v1, kind: Deployment, name: web, uid: earlier}]}
 spec: {replicas: 7}

@@ -26,7 +26,7 @@ func TestReadsOnlyPublishedSchemas(t *testing.T) {
 		return 0, ""
 	})
 	for name, by := range map[string]string{"old": api.ManagerController, "foreign": "someone"} {
-		k.Apply(t, compute, schemas, fmt.Sprintf("{metadata: {name: %s.deployments.apps, labels: {%s: %s}}}", name, api.LabelManagedBy, by))
+		k.Apply(t, compute, schemas, fmt.Sprintf("{kind: APIResourceSchema, metadata: {name: %s.deployments.apps, labels: {%s: %s}}}", name, api.LabelManagedBy, by))
 	}
 	k.Apply(t, compute, endpointSlices, fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1

@@ -299,7 +299,7 @@ func TestReportsOfAClusterThatIsPushedGo(t *testing.T) {
 		return mode() == "None" && k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps") != nil
 	}, "the syncer reports")
 	leave()
-	k.Apply(t, compute, configMaps, "{metadata: {name: cluster-c1.services, namespace: default}}")
+	k.Apply(t, compute, configMaps, "{kind: ConfigMap, metadata: {name: cluster-c1.services, namespace: default}}")
 	k.Refuse(func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "configmaps") {
 			return http.StatusForbidden, "no"

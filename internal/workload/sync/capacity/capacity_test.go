@@ -26,19 +26,19 @@ func TestRead(t *testing.T) {
 func TestReadNodesAndPods(t *testing.T) {
 	s := fakeapi.New(t)
 	for _, node := range []string{
-		`{metadata: {name: a}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
-		`{metadata: {name: b}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
-		`{metadata: {name: cordoned}, spec: {unschedulable: true}, status: {allocatable: {cpu: "4"}, conditions: [{type: Ready, status: "True"}]}}`,
-		`{metadata: {name: broken}, status: {allocatable: {cpu: "4"}, conditions: [{type: Ready, status: "False"}]}}`,
+		`{kind: Node, metadata: {name: a}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
+		`{kind: Node, metadata: {name: b}, status: {allocatable: {cpu: "4", memory: 8Gi, pods: "110"}, conditions: [{type: Ready, status: "True"}]}}`,
+		`{kind: Node, metadata: {name: cordoned}, spec: {unschedulable: true}, status: {allocatable: {cpu: "4"}, conditions: [{type: Ready, status: "True"}]}}`,
+		`{kind: Node, metadata: {name: broken}, status: {allocatable: {cpu: "4"}, conditions: [{type: Ready, status: "False"}]}}`,
 	} {
 		s.Apply(t, "", "api/v1/nodes", node)
 	}
 	for _, pod := range []string{
-		`{metadata: {name: one, namespace: n}, spec: {nodeName: a, containers: [{resources: {requests: {cpu: 500m, memory: 1Gi}}}, {resources: {requests: {cpu: 250m}}}]}}`,
-		`{metadata: {name: init, namespace: n}, spec: {nodeName: b, overhead: {cpu: 10m}, containers: [{resources: {requests: {cpu: 100m}}}],
+		`{kind: Pod, metadata: {name: one, namespace: n}, spec: {nodeName: a, containers: [{resources: {requests: {cpu: 500m, memory: 1Gi}}}, {resources: {requests: {cpu: 250m}}}]}}`,
+		`{kind: Pod, metadata: {name: init, namespace: n}, spec: {nodeName: b, overhead: {cpu: 10m}, containers: [{resources: {requests: {cpu: 100m}}}],
 			initContainers: [{restartPolicy: Always, resources: {requests: {cpu: 50m}}}, {resources: {requests: {cpu: "1"}}}]}}`,
-		`{metadata: {name: waits, namespace: n}, spec: {containers: [{resources: {requests: {cpu: 40m}}}]}}`,
-		`{metadata: {name: elsewhere, namespace: n}, spec: {nodeName: broken, containers: [{resources: {requests: {cpu: "3"}}}]}}`,
+		`{kind: Pod, metadata: {name: waits, namespace: n}, spec: {containers: [{resources: {requests: {cpu: 40m}}}]}}`,
+		`{kind: Pod, metadata: {name: elsewhere, namespace: n}, spec: {nodeName: broken, containers: [{resources: {requests: {cpu: "3"}}}]}}`,
 	} {
 		s.Apply(t, "", "api/v1/pods", pod)
 	}

@@ -115,6 +115,7 @@ func TestAnotherClusterIsNotUsed(t *testing.T) {
 
 // Another cluster answers at the address of the first one, with the same authorities, such as after a loss of its etcd.
 func TestAClusterThatAnswersInsteadIsNotFilled(t *testing.T) {
+	t.Parallel() // a sweep reports it
 	s := newSides(t)
 	s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
 	uid := string(s.physical.Get("", spaces, "", "kube-system").GetUID())

@@ -89,7 +89,7 @@ func TestTheTemplateChanges(t *testing.T) {
 	s.leaf("1a", "web", "{replicas: 1}")
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
 	for name, label := range map[string]string{"admins": "app.kubernetes.io/managed-by: kcpctl-syncer", "another": "workloads.kcp.dev/template: demo-y"} {
-		s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: %s, namespace: %s, labels: {%s}}}`, name, namespaceOf("1a"), label))
+		s.physical.Apply(t, "", quotas, fmt.Sprintf(`{kind: ResourceQuota, metadata: {name: %s, namespace: %s, labels: {%s}}}`, name, namespaceOf("1a"), label))
 	}
 	s.tenancy(strings.ReplaceAll(quota, `"5"`, `"6"`), limit)
 	s.eventually(func() bool {
@@ -143,7 +143,7 @@ func TestTheTemplateIsRestored(t *testing.T) {
 func TestNothingIsRemovedWithoutALook(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "deployments")
-	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{metadata: {name: team, namespace: %s, labels: {workloads.kcp.dev/template: demo-x}}}`, namespaceOf("1a")))
+	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{kind: ResourceQuota, metadata: {name: team, namespace: %s, labels: {workloads.kcp.dev/template: demo-x}}}`, namespaceOf("1a")))
 	k := s.listed()
 	defer k.tenancy.live.Stop()
 	k.tenancy.fillAll(t.Context())
@@ -222,9 +222,10 @@ func TestANamespaceWithTheQuotaOfAnAdministrator(t *testing.T) {
 	s.start()
 	s.leaf("1a", "web", "{replicas: 2, template: {spec: {containers: [{name: web, image: web}]}}}")
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
-	guards := map[string]string{"resourcequotas": "{hard: {pods: 0}}", "limitranges": "{limits: [{type: Container, default: {cpu: 1}}]}"}
-	for resource, spec := range guards {
-		s.physical.Apply(s, "", "api/v1/"+resource, fmt.Sprintf("{apiVersion: v1, metadata: {name: team, namespace: %s}, spec: %s}", namespaceOf("1a"), spec))
+	guards := map[string]string{"resourcequotas": "kind: ResourceQuota, spec: {hard: {pods: 0}}",
+		"limitranges": "kind: LimitRange, spec: {limits: [{type: Container, default: {cpu: 1}}]}"}
+	for resource, text := range guards {
+		s.physical.Apply(s, "", "api/v1/"+resource, fmt.Sprintf("{apiVersion: v1, metadata: {name: team, namespace: %s}, %s}", namespaceOf("1a"), text))
 	}
 	s.physical.Apply(s, "", deployments, fmt.Sprintf(`
 metadata: {name: web, namespace: %s, annotations: {policy: strict}}

@@ -1,10 +1,8 @@
-package puller_test
+package integration
 
 import (
-	"context"
 	"encoding/json"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 	"time"
@@ -16,35 +14,22 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
-
-// kubeconfig is the one of an API server. It is empty with -short.
-var kubeconfig string
-
-func TestMain(m *testing.M) {
-	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) (err error) {
-		kubeconfig, err = s.Kubeconfig(apiserver.Admin)
-		return err
-	}))
-}
 
 // TestSchemasOfARealServer creates a CustomResourceDefinition of each pulled schema: the API server then reports
 // whether the schema is structural, with the code that kcp uses for an APIResourceSchema. The defaults of a schema are those
 // of the server.
 func TestSchemasOfARealServer(t *testing.T) {
 	apiserver.Need(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
+	m := newMember(t)
+	p, err := puller.New(m.cfg)
 	require.NoError(t, err)
-	p, err := puller.New(cfg)
-	require.NoError(t, err)
-	client, err := dynamic.NewForConfig(cfg)
-	require.NoError(t, err)
-	crds := client.Resource(schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1", Resource: "customresourcedefinitions"})
+	crds := m.Resource(kind.CustomResourceDefinition.GVR())
 
 	requested := []schema.GroupResource{
 		{Group: "apps", Resource: "deployments"}, {Group: "apps", Resource: "statefulsets"}, {Group: "apps", Resource: "daemonsets"},
@@ -57,32 +42,25 @@ func TestSchemasOfARealServer(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, got.Problems)
 	require.NotEmpty(t, got.Version)
+	group := server.Unique("pulled")
 	found := map[schema.GroupResource]bool{}
-	for _, api := range got.APIs {
+	for _, api := range got.APIs { // all at once: the server takes seconds to serve one, and not much longer for more
 		found[api.GVR().GroupResource()] = true
+		crd := definition(api, group)
+		raw, err := json.Marshal(crd)
+		require.NoError(t, err)
+		t.Logf("%s: %d bytes", crd.Name, len(raw))
+		u := &unstructured.Unstructured{}
+		require.NoError(t, json.Unmarshal(raw, &u.Object))
+		_, err = crds.Create(t.Context(), u, metav1.CreateOptions{FieldValidation: "Strict"})
+		require.NoError(t, err)
+	}
+	for _, api := range got.APIs {
 		t.Run(api.GVR().String(), func(t *testing.T) {
-			crd := definition(api)
-			raw, err := json.Marshal(crd)
-			require.NoError(t, err)
-			t.Logf("%d bytes", len(raw))
-			u := &unstructured.Unstructured{}
-			require.NoError(t, json.Unmarshal(raw, &u.Object))
-			_, err = crds.Create(t.Context(), u, metav1.CreateOptions{FieldValidation: "Strict"})
-			require.NoError(t, err)
-			require.Eventually(t, func() bool {
-				live, err := crds.Get(t.Context(), crd.Name, metav1.GetOptions{})
-				require.NoError(t, err)
-				conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
-				established := false
-				for _, c := range conditions {
-					m := c.(map[string]any)
-					require.NotEqual(t, "NonStructuralSchema", m["type"], m["message"])
-					established = established || m["type"] == "Established" && m["status"] == "True"
-				}
-				return established
-			}, time.Minute, 100*time.Millisecond)
+			crd := definition(api, group)
+			requireStructural(t, crds, crd.Name)
 			if sample, ok := samples()[api.Names.Kind]; ok {
-				sameAsOfTheServer(t, client, crd, api.GVR(), sample)
+				sameAsOfTheServer(t, m, crd, api.GVR(), sample)
 			}
 		})
 	}
@@ -91,6 +69,26 @@ func TestSchemasOfARealServer(t *testing.T) {
 	hash, err := p.Hash(t.Context())
 	require.NoError(t, err)
 	require.NotEqual(t, got.Hash, hash, "the CustomResourceDefinitions have changed it")
+}
+
+// requireStructural waits until a CustomResourceDefinition is established, and requires that its schema is structural.
+func requireStructural(t *testing.T, crds dynamic.ResourceInterface, name string) {
+	t.Helper()
+	types := map[any]any{}
+	require.Eventually(t, func() bool {
+		live, err := crds.Get(t.Context(), name, metav1.GetOptions{})
+		if err != nil {
+			return false
+		}
+		conditions, _, _ := unstructured.NestedSlice(live.Object, "status", "conditions")
+		clear(types)
+		for _, c := range conditions {
+			types[c.(map[string]any)["type"]] = c
+		}
+		established, ok := types["Established"].(map[string]any)
+		return types["NonStructuralSchema"] != nil || ok && established["status"] == "True"
+	}, time.Minute, 100*time.Millisecond)
+	require.NotContains(t, types, "NonStructuralSchema")
 }
 
 // samples are objects by kind, with as little as the server accepts in every part that has defaults.
@@ -134,27 +132,25 @@ func sameAsOfTheServer(t *testing.T, client dynamic.Interface, crd *apiextension
 	}
 	object := map[string]any{}
 	require.NoError(t, yaml.Unmarshal([]byte(sample), &object))
-	var pulled map[string]any
+	var stored *unstructured.Unstructured
+	var err error
 	require.Eventually(t, func() bool { // it is served a moment after it is established
 		u := &unstructured.Unstructured{Object: map[string]any{"spec": object["spec"]}}
 		u.SetGroupVersionKind(schema.GroupVersionKind{Group: crd.Spec.Group, Version: gvr.Version, Kind: crd.Spec.Names.Kind})
 		u.SetName("x")
 		r := schema.GroupVersionResource{Group: crd.Spec.Group, Version: gvr.Version, Resource: crd.Spec.Names.Plural}
-		out, err := client.Resource(r).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		if apierrors.IsNotFound(err) {
-			return false
-		}
-		require.NoError(t, err)
-		pulled = out.Object["spec"].(map[string]any)
-		return true
+		stored, err = client.Resource(r).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return !apierrors.IsNotFound(err)
 	}, time.Minute, 100*time.Millisecond)
+	require.NoError(t, err)
+	pulled := stored.Object["spec"].(map[string]any)
 	require.NotEqual(t, object["spec"], pulled, "it has defaults")
 	require.Equal(t, create(gvr, object["spec"]), create(gvr, pulled))
 }
 
 // definition returns a CustomResourceDefinition with a pulled schema, in another group.
-func definition(api puller.API) *apiextensionsv1.CustomResourceDefinition {
-	group := fmt.Sprintf("%s.pulled%s.example.com", api.Version, api.Group)
+func definition(api puller.API, group string) *apiextensionsv1.CustomResourceDefinition {
+	group = fmt.Sprintf("%s.%s%s.example.com", api.Version, group, api.Group)
 	names := api.Names
 	names.ShortNames, names.Categories = nil, nil
 	return &apiextensionsv1.CustomResourceDefinition{

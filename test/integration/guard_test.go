@@ -1,46 +1,29 @@
-package guard_test
+package integration
 
 import (
-	"context"
-	"os"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/tools/clientcmd"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
 
-// kubeconfig is the one of an API server. It is empty with -short.
-var kubeconfig string
-
-func TestMain(m *testing.M) {
-	os.Exit(apiserver.With(m, func(_ context.Context, s *apiserver.Server) (err error) {
-		kubeconfig, err = s.Kubeconfig(apiserver.Admin)
-		return err
-	}))
-}
-
 // An API server evaluates the policies: patches of kubectl that change no list whose items kcp drops are permitted.
 func TestPatchesOfKubectl(t *testing.T) {
 	apiserver.Need(t)
-	cfg, err := clientcmd.BuildConfigFromFlags("", kubeconfig)
-	require.NoError(t, err)
-	client, err := dynamic.NewForConfig(cfg)
-	require.NoError(t, err)
+	m := newMember(t)
 	deployments := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "deployments"}
 	cronJobs := schema.GroupVersionResource{Group: "batch", Version: "v1", Resource: "cronjobs"}
 	services := schema.GroupVersionResource{Version: "v1", Resource: "services"}
 	budgets := schema.GroupVersionResource{Group: "policy", Version: "v1", Resource: "poddisruptionbudgets"}
 	exported := []schema.GroupResource{deployments.GroupResource(), cronJobs.GroupResource(), services.GroupResource(), budgets.GroupResource()}
+	namespace := m.space("demo-x", "c1")
 	for r, text := range map[schema.GroupVersionResource]string{
 		deployments: "{apiVersion: apps/v1, kind: Deployment, metadata: {name: x}, spec: {selector: {matchLabels: {a: b}}, template: " +
 			"{metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}",
@@ -49,16 +32,16 @@ func TestPatchesOfKubectl(t *testing.T) {
 		services: "{apiVersion: v1, kind: Service, metadata: {name: x}, spec: {selector: {a: b}, ports: [{port: 80}]}}",
 		budgets:  "{apiVersion: policy/v1, kind: PodDisruptionBudget, metadata: {name: x}, spec: {selector: {matchLabels: {a: b}}, maxUnavailable: 1}}",
 	} {
-		create(t, client, r, text)
+		_, err := m.Resource(r).Namespace(namespace).Create(t.Context(), parse(t, text), metav1.CreateOptions{})
+		require.NoError(t, err)
 	}
 	for _, o := range guard.Objects(exported) {
-		_, err := client.Resource(guard.Resource(o)).Create(t.Context(), o, metav1.CreateOptions{})
-		require.NoError(t, err)
+		m.create(guard.Resource(o), o)
 	}
 	patch := func(r schema.GroupVersionResource, kind types.PatchType, manager, text string) error {
 		raw, err := yaml.YAMLToJSON([]byte(text))
 		require.NoError(t, err)
-		_, err = client.Resource(r).Namespace("default").Patch(t.Context(), "x", kind, raw,
+		_, err = m.Resource(r).Namespace(namespace).Patch(t.Context(), "x", kind, raw,
 			metav1.PatchOptions{FieldManager: manager, DryRun: []string{metav1.DryRunAll}})
 		return err
 	}
@@ -93,12 +76,4 @@ func TestPatchesOfKubectl(t *testing.T) {
 		}
 		require.ErrorContains(t, err, "use kubectl apply --server-side, or kubectl patch with --type=merge", tc.text)
 	}
-}
-
-func create(t *testing.T, client dynamic.Interface, r schema.GroupVersionResource, text string) {
-	t.Helper()
-	u := &unstructured.Unstructured{}
-	require.NoError(t, yaml.Unmarshal([]byte(text), &u.Object))
-	_, err := client.Resource(r).Namespace("default").Create(t.Context(), u, metav1.CreateOptions{})
-	require.NoError(t, err)
 }
