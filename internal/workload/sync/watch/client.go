@@ -3,21 +3,25 @@ package watch
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
 
-// client returns a client for a path below an endpoint. All share the connections of the set.
+// client returns a client for a path below an endpoint. All share the connections of the set. Its watches bring objects
+// that are not decoded.
 func (s *Set) client(endpoint, path string) (dynamic.Interface, error) {
-	cfg := rest.CopyConfig(s.o.Config)
+	cfg := dynamic.ConfigFor(s.o.Config)
 	cfg.Host = endpoint + path
 	cfg.QPS = -1
-	d, err := dynamic.NewForConfigAndClient(cfg, s.http)
+	cfg.AcceptContentTypes = runtime.ContentTypeJSON
+	cfg.NegotiatedSerializer = lateSerializer{cfg.NegotiatedSerializer}
+	r, err := rest.UnversionedRESTClientForConfigAndClient(cfg, s.http)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
-	return d, nil
+	return dynamic.New(r), nil
 }
 
 // Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty

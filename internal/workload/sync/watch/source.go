@@ -9,7 +9,6 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
@@ -43,10 +42,18 @@ type source struct {
 	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next
 	// list.
 	stale bool
-	// own are the writes that the source has not shown yet, see own, and shown is the last resourceVersion that it has
-	// shown. writes is the number of writes, and began what it was when the last list began.
-	own                  map[Key]own
-	shown, writes, began uint64
+	// own are the writes that the source has not shown yet, see own, and read is the last resourceVersion that the watch
+	// or a list has brought. writes is the number of writes, and began what it was when the last list began.
+	own                 map[Key]own
+	read, writes, began uint64
+	line
+}
+
+// newSource returns a source without objects.
+func newSource(at Source, s *Set) *source {
+	src := &source{Source: at, set: s, done: make(chan struct{}), objects: store{}, own: map[Key]own{}}
+	src.line = newLine(&src.mu)
+	return src
 }
 
 // start starts a source. The set is locked.
@@ -54,9 +61,9 @@ func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{},
-		own: map[Key]own{}}
-	r := cache.NewReflectorWithOptions(src.listWatch(reads), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
+	src := newSource(at, s)
+	src.cancel = cancel
+	r := cache.NewReflectorWithOptions(src.listWatch(reads), &late{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
 		TypeDescription: at.Resource.String(),
@@ -64,8 +71,12 @@ func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
 	})
 	r.WatchListPageSize = pageSize
 	s.work.Go(func() {
-		defer close(src.done)
+		defer src.turns.ShutDown()
 		r.RunWithContext(ctx)
+	})
+	s.work.Go(func() {
+		defer close(src.done)
+		src.decode()
 	})
 	return src
 }
@@ -241,23 +252,16 @@ func (s *source) forget() []Key {
 	s.set.counts.all(s.Resource, s.objects, -1)
 	s.objects = store{}
 	clear(s.own)
+	s.line.empty()
 	s.mu.Unlock()
 	return all
 }
 
 // Add implements cache.ReflectorStore.
 func (s *source) Add(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil
+	if l, ok := o.(*late); ok {
+		s.wait(l)
 	}
-	k, h := KeyOf(u), s.set.hold(u)
-	s.mu.Lock()
-	if h, ok := s.shows(k, u, h); ok {
-		s.put(k, h)
-	}
-	s.mu.Unlock()
-	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
@@ -266,22 +270,14 @@ func (s *source) Update(o any) error { return s.Add(o) }
 
 // Delete implements cache.ReflectorStore.
 func (s *source) Delete(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil
+	if l, ok := o.(*late); ok {
+		l.gone = true
+		s.wait(l)
 	}
-	k := KeyOf(u)
-	s.mu.Lock()
-	if _, ok := s.shows(k, u, held{}); ok {
-		delete(s.own, k)
-		s.put(k, held{})
-	}
-	s.mu.Unlock()
-	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. Only differences are reported.
+// Replace implements cache.ReflectorStore. Only differences are reported. The list has what waits to be decoded.
 func (s *source) Replace(list []any, resourceVersion string) error {
 	next := store{}
 	for _, o := range list {
@@ -289,7 +285,9 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 			next.set(i.key, i.held)
 		}
 	}
+	s.decoding.Lock()
 	s.mu.Lock()
+	s.line.empty()
 	previous := s.objects
 	first := !s.listed
 	changed := s.merge(next, versionOf(resourceVersion))
@@ -310,6 +308,7 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 		}
 	})
 	s.mu.Unlock()
+	s.decoding.Unlock()
 	for _, k := range changed {
 		s.set.o.Changed(s.Resource, k)
 	}
