@@ -2,6 +2,7 @@ package watch
 
 import (
 	"cmp"
+	"slices"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -34,6 +35,27 @@ func (l *late) DeepCopyObject() runtime.Object { return l }
 
 // lateSerializer decodes the objects of watches late. client-go hands everything else a place, or it is a Status.
 type lateSerializer struct{ runtime.NegotiatedSerializer }
+
+func (s lateSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
+	all := slices.Clone(s.NegotiatedSerializer.SupportedMediaTypes())
+	for i, info := range all {
+		stream := *info.StreamSerializer
+		stream.Serializer = eventSerializer{stream.Serializer}
+		all[i].StreamSerializer = &stream
+	}
+	return all
+}
+
+// eventSerializer decodes the events of watches, without a look at the kind first.
+type eventSerializer struct{ runtime.Serializer }
+
+func (s eventSerializer) Decode(raw []byte, defaults *schema.GroupVersionKind,
+	into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
+	if e, ok := into.(*metav1.WatchEvent); ok {
+		return e, nil, json.UnmarshalCaseSensitivePreserveInts(raw, e)
+	}
+	return s.Serializer.Decode(raw, defaults, into)
+}
 
 func (s lateSerializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
 	return lateDecoder{s.NegotiatedSerializer.DecoderToVersion(d, gv)}
@@ -73,72 +95,91 @@ func (d lateDecoder) Decode(raw []byte, defaults *schema.GroupVersionKind,
 // objects of others, and of its own, only the last versions are decoded.
 type line struct {
 	turns workqueue.TypedInterface[Key]
-	// decoding is held while an object is decoded: a list must not come in between.
-	decoding sync.Mutex
-
-	// The lock of the source is held for the following. room is for what waits until there is less in the line.
+	// mu is not held for work, unlike the lock of the source, which can be held when it is taken. room is for what waits
+	// until there is less in the line.
+	mu    sync.Mutex
+	room  *sync.Cond
 	late  map[Key]*late
 	bytes int
-	room  *sync.Cond
+	// read is the last resourceVersion that the watch or a list has brought.
+	read uint64
 }
 
-func newLine(mu sync.Locker) line {
+func newLine() *line {
 	tenant := func(k Key) string { return cmp.Or(k.Cluster, k.Namespace) }
-	return line{turns: queue.Plain(1, tenant), late: map[Key]*late{}, room: sync.NewCond(mu)}
+	l := &line{turns: queue.Plain(1, tenant), late: map[Key]*late{}}
+	l.room = sync.NewCond(&l.mu)
+	return l
 }
 
-// put replaces the object that waits, by nil to remove it. The source is locked.
-func (l *line) put(k Key, next *late) {
+// add puts an object into the line, in the place of an earlier version.
+func (l *line) add(o *late) {
+	k := KeyOf(o)
+	l.mu.Lock()
+	for l.bytes > 0 && l.bytes+len(o.raw) > mostWaiting {
+		l.room.Wait()
+	}
+	o.shown = l.read
 	if was := l.late[k]; was != nil {
+		o.shown = was.shown
 		l.bytes -= len(was.raw)
-		delete(l.late, k)
 	}
-	if next != nil {
-		l.bytes += len(next.raw)
-		l.late[k] = next
+	l.late[k] = o
+	l.bytes += len(o.raw)
+	l.read = versionOf(o.ResourceVersion)
+	l.mu.Unlock()
+	l.turns.Add(k)
+}
+
+// of returns the object of a key, or nil.
+func (l *line) of(k Key) *late {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.late[k]
+}
+
+// done removes an object that is shown, unless a later version has taken its place.
+func (l *line) done(k Key, o *late) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if newer := l.late[k]; newer != o {
+		newer.shown = versionOf(o.ResourceVersion)
+		return
 	}
+	delete(l.late, k)
+	l.bytes -= len(o.raw)
 	l.room.Signal()
 }
 
-// empty removes all objects. The source is locked.
-func (l *line) empty() {
+// empty removes all objects: a list has them in its version.
+func (l *line) empty(version uint64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	clear(l.late)
-	l.bytes = 0
+	l.bytes, l.read = 0, version
 }
 
-// wait puts an object into the line, in the place of an earlier version.
-func (s *source) wait(l *late) {
-	k := KeyOf(l)
-	s.mu.Lock()
-	for s.bytes > 0 && s.bytes+len(l.raw) > mostWaiting {
-		s.room.Wait()
+// shown returns the resourceVersion up to which the source shows what became of an object.
+func (l *line) shown(k Key) uint64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if o := l.late[k]; o != nil {
+		return o.shown
 	}
-	l.shown = s.shown(k)
-	s.line.put(k, l)
-	s.read = versionOf(l.ResourceVersion)
-	s.mu.Unlock()
-	s.turns.Add(k)
-}
-
-// shown returns the resourceVersion up to which the source shows what became of an object. The source is locked.
-func (s *source) shown(k Key) uint64 {
-	if l := s.late[k]; l != nil {
-		return l.shown
-	}
-	return s.read
+	return l.read
 }
 
 // decode decodes what waits, until the watch has ended.
 func (s *source) decode() {
 	for {
-		k, ended := s.turns.Get()
+		k, ended := s.line.turns.Get()
 		if ended {
 			return
 		}
 		if s.next(k) {
 			s.set.o.Changed(s.Resource, k)
 		}
-		s.turns.Done(k)
+		s.line.turns.Done(k)
 	}
 }
 
@@ -146,30 +187,24 @@ func (s *source) decode() {
 func (s *source) next(k Key) bool {
 	s.decoding.Lock()
 	defer s.decoding.Unlock()
-	s.mu.RLock()
-	l := s.late[k]
-	s.mu.RUnlock()
-	if l == nil {
+	o := s.line.of(k)
+	if o == nil {
 		return false
 	}
 	u, h := &unstructured.Unstructured{}, held{}
-	err := u.UnmarshalJSON(l.raw)
-	if err == nil && !l.gone {
+	err := u.UnmarshalJSON(o.raw)
+	if err == nil && !o.gone {
 		h = s.set.hold(u)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if newer := s.late[k]; newer != l {
-		newer.shown = versionOf(l.ResourceVersion)
-	} else {
-		s.line.put(k, nil)
-	}
+	s.line.done(k, o)
 	if err != nil {
 		s.stale = true // until the next list
 		return false
 	}
 	if h, ok := s.shows(k, u, h); ok {
-		if l.gone {
+		if o.gone {
 			delete(s.own, k)
 			h = held{}
 		}

@@ -38,12 +38,12 @@ func TestAFloodDelaysOthersByOneObject(t *testing.T) {
 	}
 	read("other", "web", 2000)
 	close(goOn)
-	s.turns.ShutDown()
+	s.line.turns.ShutDown()
 	<-ended
 	require.ElementsMatch(t, []string{"flood|/0", "flood|/0", "flood|/1", "flood|/2", "other|/web"}, order)
 	require.Contains(t, order[1:3], "other|/web")
 	require.Equal(t, "1001", s.set.unpack(s.get(Key{"flood", "", "0"})).GetResourceVersion())
-	require.Zero(t, s.bytes)
+	require.Zero(t, s.line.bytes)
 }
 
 // What waits is bounded: then the watch is not read, and the server waits.
@@ -62,5 +62,5 @@ func TestAWatchIsNotReadWhileTooMuchWaits(t *testing.T) {
 	s.do(t, "decode")
 	require.NoError(t, <-added)
 	require.Equal(t, "a@1", s.state())
-	require.Len(t, s.late, 1)
+	require.Len(t, s.line.late, 1)
 }

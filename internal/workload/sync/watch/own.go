@@ -36,7 +36,7 @@ func (s *source) wrote(u *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.own[k]
-	if version <= max(s.shown(k), last.version) {
+	if version <= max(s.line.shown(k), last.version) {
 		return // the watch has shown it, and maybe what has become of it
 	}
 	if last.deleted == u.GetUID() {
@@ -101,7 +101,7 @@ func (s *source) merge(next store, version uint64) (ended []Key) {
 		}
 		next.set(k, s.objects.get(k))
 	}
-	s.read = version
+	s.line.empty(version)
 	return ended
 }
 

@@ -28,12 +28,18 @@ const (
 // that not all objects are in memory as they were decoded.
 const pageSize = 500
 
+// eventsAhead is how many events of a watch are read before the reflector takes them, so that neither waits for the other.
+const eventsAhead = 64
+
 // source watches a resource at an endpoint. It is the store of its reflector.
 type source struct {
 	Source
 	set    *Set
 	cancel context.CancelFunc
 	done   chan struct{}
+	line   *line
+	// decoding is held while an object is decoded: a list must not come in between.
+	decoding sync.Mutex
 
 	mu      sync.RWMutex
 	objects store
@@ -42,18 +48,15 @@ type source struct {
 	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next
 	// list.
 	stale bool
-	// own are the writes that the source has not shown yet, see own, and read is the last resourceVersion that the watch
-	// or a list has brought. writes is the number of writes, and began what it was when the last list began.
-	own                 map[Key]own
-	read, writes, began uint64
-	line
+	// own are the writes that the source has not shown yet, see own. writes is the number of writes, and began what it was
+	// when the last list began.
+	own           map[Key]own
+	writes, began uint64
 }
 
 // newSource returns a source without objects.
 func newSource(at Source, s *Set) *source {
-	src := &source{Source: at, set: s, done: make(chan struct{}), objects: store{}, own: map[Key]own{}}
-	src.line = newLine(&src.mu)
-	return src
+	return &source{Source: at, set: s, done: make(chan struct{}), line: newLine(), objects: store{}, own: map[Key]own{}}
 }
 
 // start starts a source. The set is locked.
@@ -71,7 +74,7 @@ func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
 	})
 	r.WatchListPageSize = pageSize
 	s.work.Go(func() {
-		defer src.turns.ShutDown()
+		defer src.line.turns.ShutDown()
 		r.RunWithContext(ctx)
 	})
 	s.work.Go(func() {
@@ -133,7 +136,7 @@ func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
 // observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the
 // reflector waits before it lists again.
 func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
-	events := make(chan apiwatch.Event)
+	events := make(chan apiwatch.Event, eventsAhead)
 	observed := apiwatch.NewProxyWatcher(events)
 	s.set.work.Go(func() {
 		defer close(events)
@@ -252,7 +255,7 @@ func (s *source) forget() []Key {
 	s.set.counts.all(s.Resource, s.objects, -1)
 	s.objects = store{}
 	clear(s.own)
-	s.line.empty()
+	s.line.empty(0)
 	s.mu.Unlock()
 	return all
 }
@@ -260,7 +263,7 @@ func (s *source) forget() []Key {
 // Add implements cache.ReflectorStore.
 func (s *source) Add(o any) error {
 	if l, ok := o.(*late); ok {
-		s.wait(l)
+		s.line.add(l)
 	}
 	return nil
 }
@@ -272,7 +275,7 @@ func (s *source) Update(o any) error { return s.Add(o) }
 func (s *source) Delete(o any) error {
 	if l, ok := o.(*late); ok {
 		l.gone = true
-		s.wait(l)
+		s.line.add(l)
 	}
 	return nil
 }
@@ -287,7 +290,6 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 	}
 	s.decoding.Lock()
 	s.mu.Lock()
-	s.line.empty()
 	previous := s.objects
 	first := !s.listed
 	changed := s.merge(next, versionOf(resourceVersion))
