@@ -2,15 +2,17 @@ package watch
 
 import (
 	"cmp"
-	"slices"
+	"context"
+	"encoding/json"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/util/workqueue"
-	"sigs.k8s.io/json"
+	kjson "sigs.k8s.io/json"
 
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 )
@@ -33,41 +35,8 @@ type late struct {
 // DeepCopyObject implements runtime.Object. What was read is not changed.
 func (l *late) DeepCopyObject() runtime.Object { return l }
 
-// lateSerializer decodes the objects of watches late. client-go hands everything else a place, or it is a Status.
-type lateSerializer struct{ runtime.NegotiatedSerializer }
-
-func (s lateSerializer) SupportedMediaTypes() []runtime.SerializerInfo {
-	all := slices.Clone(s.NegotiatedSerializer.SupportedMediaTypes())
-	for i, info := range all {
-		stream := *info.StreamSerializer
-		stream.Serializer = eventSerializer{stream.Serializer}
-		all[i].StreamSerializer = &stream
-	}
-	return all
-}
-
-// eventSerializer decodes the events of watches, without a look at the kind first.
-type eventSerializer struct{ runtime.Serializer }
-
-func (s eventSerializer) Decode(raw []byte, defaults *schema.GroupVersionKind,
-	into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if e, ok := into.(*metav1.WatchEvent); ok {
-		return e, nil, json.UnmarshalCaseSensitivePreserveInts(raw, e)
-	}
-	return s.Serializer.Decode(raw, defaults, into)
-}
-
-func (s lateSerializer) DecoderToVersion(d runtime.Decoder, gv runtime.GroupVersioner) runtime.Decoder {
-	return lateDecoder{s.NegotiatedSerializer.DecoderToVersion(d, gv)}
-}
-
-type lateDecoder struct{ runtime.Decoder }
-
-func (d lateDecoder) Decode(raw []byte, defaults *schema.GroupVersionKind,
-	into runtime.Object) (runtime.Object, *schema.GroupVersionKind, error) {
-	if into != nil {
-		return d.Decoder.Decode(raw, defaults, into)
-	}
+// newLate returns an object of a watch.
+func newLate(raw []byte) (*late, error) {
 	var head struct {
 		metav1.TypeMeta `json:",inline"`
 		Metadata        struct {
@@ -77,17 +46,78 @@ func (d lateDecoder) Decode(raw []byte, defaults *schema.GroupVersionKind,
 			Annotations     map[string]string `json:"annotations"`
 		} `json:"metadata"`
 	}
-	if err := json.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
-		return nil, nil, err
-	}
-	if head.Kind == "" || head.Kind == "Status" {
-		return d.Decoder.Decode(raw, defaults, nil)
+	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
+		return nil, err
 	}
 	l := &late{TypeMeta: head.TypeMeta, raw: raw}
 	l.Name, l.Namespace, l.ResourceVersion = head.Metadata.Name, head.Metadata.Namespace, head.Metadata.ResourceVersion
 	l.Annotations = head.Metadata.Annotations
-	kind := head.GroupVersionKind()
-	return l, &kind, nil
+	return l, nil
+}
+
+// stream is a watch. One goroutine does all that each event of it needs: if several handed an event on to each other, each
+// would wait for its turn on a processor, behind the work of a tenant whose objects change all the time.
+type stream struct {
+	events chan apiwatch.Event
+	stop   context.CancelFunc
+}
+
+func (s stream) Stop()                             { s.stop() }
+func (s stream) ResultChan() <-chan apiwatch.Event { return s.events }
+
+// stream watches a resource. The watch also ends when an event cannot be read: the reflector continues it, or lists again.
+func (s *source) stream(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	prefix := []string{"apis", s.Resource.Group}
+	if s.Resource.Group == "" {
+		prefix = []string{"api"}
+	}
+	o.Watch = true
+	body, err := s.client.Get().AbsPath(append(prefix, s.Resource.Version, s.Resource.Resource)...).
+		SpecificallyVersionedParams(&o, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"}).Stream(ctx)
+	if err != nil {
+		cancel()
+		return nil, err
+	}
+	out := stream{make(chan apiwatch.Event, eventsAhead), cancel}
+	s.set.work.Go(func() {
+		defer close(out.events)
+		defer cancel()
+		defer body.Close() //nolint:errcheck // it was read
+		for in := json.NewDecoder(body); ; {
+			e, err := s.event(in)
+			if err != nil {
+				return
+			}
+			select {
+			case out.events <- e:
+			case <-ctx.Done():
+				return
+			}
+		}
+	})
+	return out, nil
+}
+
+// event reads an event. One that says that the watch cannot be continued, such as 410 Gone, is recorded: the reflector
+// waits before it lists again.
+func (s *source) event(in *json.Decoder) (e apiwatch.Event, err error) {
+	var next struct {
+		Type   apiwatch.EventType
+		Object json.RawMessage
+	}
+	if err := in.Decode(&next); err != nil {
+		return e, err
+	}
+	e.Type = next.Type
+	if e.Type == apiwatch.Error {
+		s.setStale(true)
+		status := &metav1.Status{}
+		e.Object = status
+		return e, json.Unmarshal(next.Object, status)
+	}
+	e.Object, err = newLate(next.Object)
+	return e, err
 }
 
 // line has the objects that a watch has brought, until they are decoded. All tenants share the watch, so it is read as fast

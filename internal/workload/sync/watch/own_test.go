@@ -50,9 +50,9 @@ func brings(t *testing.T, u *unstructured.Unstructured) *late {
 	t.Helper()
 	raw, err := u.MarshalJSON()
 	require.NoError(t, err)
-	o, _, err := lateDecoder{unstructured.UnstructuredJSONScheme}.Decode(raw, nil, nil)
+	l, err := newLate(raw)
 	require.NoError(t, err)
-	return o.(*late)
+	return l
 }
 
 // do does what a step says: "watch a@7", "gone a@8", "list 9 a@7", "wrote a@7", "deleted a". After "read a@7" and

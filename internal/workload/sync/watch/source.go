@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -29,12 +30,13 @@ const (
 const pageSize = 500
 
 // eventsAhead is how many events of a watch are read before the reflector takes them, so that neither waits for the other.
-const eventsAhead = 64
+const eventsAhead = 1024
 
 // source watches a resource at an endpoint. It is the store of its reflector.
 type source struct {
 	Source
 	set    *Set
+	client *rest.RESTClient
 	cancel context.CancelFunc
 	done   chan struct{}
 	line   *line
@@ -60,13 +62,13 @@ func newSource(at Source, s *Set) *source {
 }
 
 // start starts a source. The set is locked.
-func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
+func (s *Set) start(at Source, client *rest.RESTClient) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
 	src := newSource(at, s)
-	src.cancel = cancel
-	r := cache.NewReflectorWithOptions(src.listWatch(reads), &late{}, src, cache.ReflectorOptions{
+	src.cancel, src.client = cancel, client
+	r := cache.NewReflectorWithOptions(src.listWatch(dynamic.New(client).Resource(at.Resource)), &late{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
 		TypeDescription: at.Resource.String(),
@@ -113,7 +115,7 @@ func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher 
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			restrict(&o)
-			w, err := reads.Watch(ctx, o)
+			w, err := s.stream(ctx, o)
 			if err == nil {
 				s.setStale(false) // before State reports that it works
 			}
@@ -121,7 +123,7 @@ func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher 
 			if err != nil {
 				return nil, err
 			}
-			return s.observe(w), nil
+			return w, nil
 		},
 	}}
 }
@@ -132,37 +134,6 @@ type plainList struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
 func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
-
-// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the
-// reflector waits before it lists again.
-func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
-	events := make(chan apiwatch.Event, eventsAhead)
-	observed := apiwatch.NewProxyWatcher(events)
-	s.set.work.Go(func() {
-		defer close(events)
-		defer w.Stop()
-		for {
-			var e apiwatch.Event
-			var open bool
-			select {
-			case e, open = <-w.ResultChan():
-			case <-observed.StopChan():
-			}
-			if !open {
-				return
-			}
-			if e.Type == apiwatch.Error {
-				s.setStale(true)
-			}
-			select {
-			case events <- e:
-			case <-observed.StopChan():
-				return
-			}
-		}
-	})
-	return observed
-}
 
 func (s *source) setStale(stale bool) {
 	s.mu.Lock()

@@ -190,7 +190,7 @@ func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
 		if err != nil {
 			return ended, err
 		}
-		s.sources[at] = s.start(at, client.Resource(at.Resource))
+		s.sources[at] = s.start(at, client)
 		s.byResource[at.Resource] = append(slices.Clip(s.byResource[at.Resource]), s.sources[at])
 	}
 	s.updated = true
