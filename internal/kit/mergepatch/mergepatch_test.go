@@ -2,17 +2,25 @@ package mergepatch_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
-type client struct{ sent string }
+type client struct {
+	sent string
+	live *unstructured.Unstructured
+	err  error
+}
 
 func (c *client) Patch(_ context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
@@ -20,7 +28,7 @@ func (c *client) Patch(_ context.Context, name string, t types.PatchType, data [
 	for _, s := range subresources {
 		c.sent += " " + s
 	}
-	return nil, nil
+	return c.live, c.err
 }
 
 // A patch is for the object with the UID, and the caller's patch is not changed.
@@ -41,4 +49,33 @@ func TestSend(t *testing.T) {
 	require.Equal(t, `web `+kind+` me {"metadata":{"uid":"1"},"spec":null}`, c.sent)
 	_, err = mergepatch.Send(t.Context(), c, "me", "web", "", map[string]any{"spec": make(chan int)})
 	require.ErrorContains(t, err, "patch web: ")
+}
+
+// API servers refuse a patch with another UID as a change of the field, and ignore it in the status of a custom resource.
+func TestSendToAnotherObject(t *testing.T) {
+	other := &unstructured.Unstructured{Object: map[string]any{}}
+	other.SetUID("5678")
+	change := field.ErrorList{field.Invalid(field.NewPath("metadata", "uid"), "1234", "field is immutable")}
+	mistake := apierrors.NewInvalid(schema.GroupKind{Kind: "Web"}, "web", field.ErrorList{field.Required(field.NewPath("spec"), "")})
+	for name, tc := range map[string]struct {
+		client   client
+		uid      types.UID
+		conflict bool
+	}{
+		"a refused UID":  {client{err: apierrors.NewInvalid(schema.GroupKind{Kind: "Web"}, "web", change)}, "1234", true},
+		"an ignored UID": {client{live: other}, "1234", true},
+		"the object":     {client{live: other}, "5678", false},
+		"any object":     {client{live: other}, "", false},
+		"something else": {client{err: mistake}, "1234", false},
+		"no answer":      {client{err: errors.New("no route to host")}, "1234", false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			live, err := mergepatch.Send(t.Context(), &tc.client, "me", "web", tc.uid, map[string]any{"status": nil}, "status")
+			require.Equal(t, tc.conflict, apierrors.IsConflict(err), "%v", err)
+			if !tc.conflict {
+				require.Equal(t, tc.client.live, live)
+				require.Equal(t, tc.client.err, err)
+			}
+		})
+	}
 }

@@ -184,8 +184,11 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	case r.Method != http.MethodDelete && live != nil && sent.GetResourceVersion() != "" && sent.GetResourceVersion() != live.GetResourceVersion():
 		fail(w, http.StatusConflict, "the object has been modified")
 		return
-	case live != nil && !meets(r.Method, body, live):
+	case r.Method == http.MethodDelete && !meets(body, live):
 		fail(w, http.StatusConflict, "the precondition does not match the UID or the resource version in record")
+		return
+	case r.Method != http.MethodDelete && live != nil && at.subresource == "" && sent.GetUID() != "" && sent.GetUID() != live.GetUID():
+		answer(w, http.StatusUnprocessableEntity, immutableUID())
 		return
 	}
 	if r.URL.Query().Get("dryRun") != "" {
@@ -281,17 +284,21 @@ func expired() map[string]any {
 	}}
 }
 
-// meets reports whether an object is the one that a request is about, and a deletion the version that it is about.
-func meets(method string, body map[string]any, live *unstructured.Unstructured) bool {
-	where := "metadata"
-	if method == http.MethodDelete {
-		where = "preconditions"
-		if version, _, _ := unstructured.NestedString(body, where, "resourceVersion"); version != "" && version != live.GetResourceVersion() {
-			return false
-		}
+// meets reports whether an object is the one, and the version, that a deletion is about.
+func meets(body map[string]any, live *unstructured.Unstructured) bool {
+	version, _, _ := unstructured.NestedString(body, "preconditions", "resourceVersion")
+	uid, _, _ := unstructured.NestedString(body, "preconditions", "uid")
+	return (version == "" || version == live.GetResourceVersion()) && (uid == "" || uid == string(live.GetUID()))
+}
+
+// immutableUID is the answer to a change of another object than the one with the UID. Kubernetes ignores the UID in the
+// status of a custom resource (apiextensions-apiserver/pkg/registry/customresource/status_strategy.go).
+func immutableUID() metav1.Status {
+	return metav1.Status{
+		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure,
+		Code: http.StatusUnprocessableEntity, Reason: metav1.StatusReasonInvalid, Message: "metadata.uid: field is immutable",
+		Details: &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: "metadata.uid", Message: "field is immutable"}}},
 	}
-	uid, _, _ := unstructured.NestedString(body, where, "uid")
-	return uid == "" || uid == string(live.GetUID())
 }
 
 func fail(w http.ResponseWriter, code int, message string) {

@@ -93,7 +93,7 @@ type refusal string
 // refusedBy returns the refusal of a leaf by kcp. Only a change of the root, or of something else in kcp, helps.
 func refusedBy(err error) refusal {
 	status := apierrors.APIStatus(nil)
-	if !errors.As(err, &status) {
+	if !errors.As(err, &status) || mergepatch.ChangesUID(err) { // a leaf that was created again comes with the watch
 		return ""
 	}
 	message := status.Status().Message

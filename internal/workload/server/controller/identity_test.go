@@ -1,10 +1,13 @@
 package controller_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -142,6 +145,35 @@ func TestAClusterUnderTheNameOfARemovedOne(t *testing.T) {
 	k.eventually(func() bool {
 		return k.condition("c1", "Ready") == "True Ready" && k.field("c1", "status", "uid") == "three"
 	}, "another one")
+}
+
+// A Cluster is deleted and added again under its name while the controller writes the status of the first one. The second
+// one is another physical cluster.
+func TestAnIdentityIsNotWrittenToTheNextCluster(t *testing.T) {
+	k := newKCP(t)
+	k.add("c1", kubeconfig(newCluster(t, "one", "1", "").URL))
+	var once sync.Once
+	k.Refuse(func(r *http.Request) (int, string) {
+		if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/clusters/c1/status") {
+			return 0, ""
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if err == nil && bytes.Contains(body, []byte(`"uid":"one"`)) {
+			once.Do(func() {
+				k.Apply(t, compute, clusters, "{metadata: {name: c1, finalizers: []}}")
+				k.Delete(compute, clusters, "", "c1")
+				k.add("c1", kubeconfig(newCluster(t, "two", "2", "").URL))
+			})
+		}
+		return 0, ""
+	})
+	k.serves()
+	k.run()
+	k.identify()
+	k.eventually(func() bool {
+		return k.condition("c1", "Ready") == "True Ready" && k.field("c1", "status", "uid") == "two"
+	}, "it is another one")
 }
 
 // The one that works continues, also while the controller cannot reach it.

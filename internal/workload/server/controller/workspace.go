@@ -149,6 +149,9 @@ func (w *workspace) patchStatus(ctx context.Context, cl *api.Cluster, status api
 		return fmt.Errorf("status of Cluster %s: %w", cl.Name, err)
 	case patch == nil:
 		return nil
+	case status.UID != cl.Status.UID:
+		// It is set once, so it must not reach another Cluster of the same name.
+		patch["metadata"] = map[string]any{"resourceVersion": cl.ResourceVersion}
 	}
 	written, err := mergepatch.Send(ctx, w.client.Resource(api.ClusterGVR()), api.ManagerController, cl.Name, cl.UID,
 		patch, "status")
