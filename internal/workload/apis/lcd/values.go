@@ -181,7 +181,6 @@ func (w *walk) rules(path string, a, b, common *Schema, changed names) {
 // escapes are how CEL writes characters that identifiers cannot have (apiserver: pkg/cel/escaping.go).
 var escapes = strings.NewReplacer("__", "__underscores__", ".", "__dot__", "-", "__dash__", "/", "__slash__")
 
-// mentions reports whether a rule contains a name of a field.
 func mentions(rule, name string) bool {
 	for _, form := range []string{name, escapes.Replace(name), "__" + name + "__"} {
 		if regexp.MustCompile(`(^|[^\w])` + regexp.QuoteMeta(form) + `($|[^\w])`).MatchString(rule) {

@@ -241,7 +241,6 @@ func storedVersion(u *unstructured.Unstructured) string {
 	return ""
 }
 
-// find returns the APIResourceSchema with a name, or nil.
 func find(schemas []*unstructured.Unstructured, name string) *unstructured.Unstructured {
 	if i := slices.IndexFunc(schemas, func(s *unstructured.Unstructured) bool { return s.GetName() == name }); i >= 0 {
 		return schemas[i]

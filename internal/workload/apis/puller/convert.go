@@ -332,7 +332,6 @@ func setDefaults(name string, s *apiextensionsv1.JSONSchemaProps) {
 	}
 }
 
-// setDefault sets the default of a field of a schema.
 func setDefault(s *apiextensionsv1.JSONSchemaProps, path []string, value string) {
 	field, known := s.Properties[path[0]]
 	switch {

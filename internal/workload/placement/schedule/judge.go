@@ -103,7 +103,6 @@ func (a *assignment) unavailable(c Cluster) string {
 	return ""
 }
 
-// notReady says that the cluster is not ready, and why.
 func (c *Cluster) notReady() string {
 	if c.Problem == "" {
 		return "it is not ready"

@@ -44,7 +44,6 @@ func IsFinished(root *unstructured.Unstructured) bool {
 		})
 }
 
-// sum adds numbers.
 func sum(values []any) any {
 	total := int64(0)
 	for _, v := range values {

@@ -65,7 +65,6 @@ type Sender struct {
 	version string
 }
 
-// leases returns a client for the Leases of clusters.
 func (s *Sender) leases() (dynamic.ResourceInterface, error) {
 	cfg := rest.CopyConfig(s.KCP)
 	cfg.Host, cfg.Timeout = strings.TrimRight(cfg.Host, "/")+"/clusters/"+s.Workspace, timeout

@@ -190,7 +190,6 @@ func (r *record) expired(now time.Time) bool {
 	return r.missed
 }
 
-// verdict returns the conditions.
 func (r *record) verdict(now time.Time) Verdict {
 	missed := r.expired(now)
 	switch healthy := meta.IsStatusConditionTrue(r.stored, api.ConditionHeartbeatHealthy); {

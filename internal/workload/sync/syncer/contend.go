@@ -62,7 +62,6 @@ func newContention() *contention {
 	}
 }
 
-// corrected records a correction.
 func (c *contention) corrected(i item, managers []string, now time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -93,7 +92,6 @@ func (c *contention) contended(i item) (managers []string, ok bool) {
 	return c.fights[i].managers, c.delays.NumRequeues(i) >= contendedAfter
 }
 
-// forget forgets an object.
 func (c *contention) forget(i item) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -179,7 +179,6 @@ func (n *namespacer) foreign(name string, i item) error {
 		name, n.Cluster, i.Namespace, i.Cluster)}
 }
 
-// record records that a namespace has objects of a resource.
 func (n *namespacer) record(ctx context.Context, client dynamic.ResourceInterface,
 	live *unstructured.Unstructured, i item) error {
 	has := hasKey(i.GroupResource())
@@ -242,7 +241,6 @@ func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructu
 	return err
 }
 
-// contains reports whether labels have all the wanted values.
 func contains(labels, want map[string]string) bool {
 	for k, v := range want {
 		if labels[k] != v {

@@ -98,14 +98,12 @@ func (t *tenancy) template(namespace string) (objects []map[string]any, hash uin
 	return objects, hashOf(objects), t.filled[namespace]
 }
 
-// record records what a namespace has.
 func (t *tenancy) record(namespace string, has filled) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.filled[namespace] = has
 }
 
-// forget forgets what a namespace has.
 func (t *tenancy) forget(namespace string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -169,7 +169,6 @@ type restriction struct {
 	refused *refusal
 }
 
-// refuse refuses an object.
 func (r *restriction) refuse(format string, args ...any) {
 	if r.refused == nil {
 		r.refused = &refusal{api.ReasonNotAllowed, fmt.Sprintf(format, args...) +
@@ -177,7 +176,6 @@ func (r *restriction) refuse(format string, args ...any) {
 	}
 }
 
-// pod checks a pod spec.
 func (r *restriction) pod(spec map[string]any) {
 	if node, _ := spec["nodeName"].(string); node != "" {
 		r.refuse("nodeName %s of a pod, which passes by the scheduler,", node)

@@ -33,7 +33,7 @@ metadata:
   creationTimestamp: "2026-01-01T00:00:00Z"
   finalizers: [workloads.kcp.dev/syncer]
   ownerReferences: [{kind: Deployment, name: web}]
-  labels: {app: web, workloads.kcp.dev/cluster: c1, claimed.internal.apis.kcp.io/abc: xyz}
+  labels: {app: web, internal.example.com/team: shop, workloads.kcp.dev/cluster: c1, claimed.internal.apis.kcp.io/abc: xyz}
   annotations:
     note: hello
     kubernetes.io/service-account.name: web
@@ -118,7 +118,7 @@ imagePullSecrets: [{name: registry}]`},
 			want := parse(t, tc.want)
 			want.SetName("web")
 			want.SetNamespace(api.DownstreamNamespace("demo-x", "2a", "shop"))
-			want.SetLabels(map[string]string{"app": "web", api.LabelSetup: "demo-x", api.LabelCluster: "c1"})
+			want.SetLabels(map[string]string{"app": "web", "internal.example.com/team": "shop", api.LabelSetup: "demo-x", api.LabelCluster: "c1"})
 			want.SetAnnotations(map[string]string{
 				"note": "hello", "kubernetes.io/service-account.name": "web", annotationLeaf: "2a|shop/web--c1", annotationGeneration: "3", annotationUID: "1234", annotationCreated: "2026-01-01T00:00:00Z",
 			})

@@ -59,7 +59,6 @@ func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersio
 	return changed
 }
 
-// see sets the Cluster.
 func (s *scope) see(c *api.Cluster) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
