@@ -131,20 +131,24 @@ func knownCommand(c *cobra.Command, args []string) error {
 	if len(args[0]) < shortName {
 		c.SuggestionsMinimumDistance = 1 // two letters of three are another word
 	}
-	similar := slices.DeleteFunc(c.SuggestionsFor(args[0]), func(name string) bool { // a synonym is not a mistyped word
-		return !meant(c, name, args[0]) && slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool { return meant(c, sub.Name(), args[0]) })
-	})
+	similar := meant(c, args[0])
+	if len(similar) == 0 { // a word of another tool is not a mistyped one
+		similar = c.SuggestionsFor(args[0])
+	}
 	if len(similar) > 0 {
 		hint = "did you mean " + c.CommandPath() + " " + either(similar) + "?"
 	}
 	return clierr.New(clierr.BadInput, hint, "unknown command %q for %s", args[0], c.CommandPath())
 }
 
-// meant reports whether a word of another tool means a command.
-func meant(c *cobra.Command, name, word string) bool {
-	return slices.ContainsFunc(c.Commands(), func(sub *cobra.Command) bool {
-		return sub.Name() == name && slices.Contains(sub.SuggestFor, word)
-	})
+// meant returns the commands that a word of another tool means.
+func meant(c *cobra.Command, word string) (names []string) {
+	for _, sub := range c.Commands() {
+		if slices.Contains(sub.SuggestFor, word) {
+			names = append(names, sub.Name())
+		}
+	}
+	return names
 }
 
 // knownTopic rejects the name of a command that does not exist, as an argument of help.

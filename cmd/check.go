@@ -201,7 +201,8 @@ func printSkipped(w *ui.Stream, results []check.Result, at int) {
 	if w.TTY {
 		columns, _ = w.Size()
 	}
-	text := w.Text(fmt.Sprintf("%s skipped: %s", gather.Few(ids, gather.Listed, ", "), strings.Join(causes(results[at].Cause, false), "; ")))
+	text := w.Text(fmt.Sprintf("%s skipped: %s", gather.Few(ids, gather.Listed, ", "),
+		strings.Join(causes(results[at].Cause, false), "; ")))
 	for i, line := range strings.Split(ui.Wrap(text, max(0, columns-2)), "\n") {
 		glyph := w.Dot()
 		if i > 0 {

@@ -263,7 +263,8 @@ func (g *group) notes(now time.Time, off bool) string {
 	if g.clusters != nil {
 		add(plural(*g.clusters, "logical cluster", "logical clusters"))
 	}
-	if left := g.NextExpiry.Sub(now); !g.NextExpiry.IsZero() && left < 30*24*time.Hour && !strings.Contains(g.Reason, "expired") {
+	if left := g.NextExpiry.Sub(now); !g.NextExpiry.IsZero() && left < 30*24*time.Hour &&
+		!strings.Contains(g.Reason, "expired") {
 		add("a certificate " + ui.Expiry(left))
 	}
 	notes := strings.Join(parts, ", ")

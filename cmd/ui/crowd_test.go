@@ -187,7 +187,9 @@ func TestPlainThreeLinesForAComponent(t *testing.T) {
 	root(run.Done, "1/1")
 	r.Close()
 	require.Equal(t, []string{
-		"root-shard waiting applying a process", "root-shard waiting /readyz: waiting for 8 checks", "root-shard ready 1/1",
+		"root-shard waiting applying a process",
+		"root-shard waiting /readyz: waiting for 8 checks",
+		"root-shard ready 1/1",
 	}, r.lines())
 }
 

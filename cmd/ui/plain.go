@@ -26,8 +26,8 @@ type plainLines struct {
 	// printed is the last line of each row, and kept are the rows whose message has changed since then.
 	printed map[string]printed
 	kept    map[string]kept
-	// untouched are the ready components for which the run had nothing to do, and skipped are the lines of those that it
-	// skipped since the last step.
+	// untouched are the ready components for which the run had nothing to do, and skipped are the lines of the ones
+	// that it skipped since the last step.
 	untouched []string
 	skipped   []string
 	// crowds are the components of each kind, in the order of their first events.

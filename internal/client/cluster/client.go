@@ -197,18 +197,23 @@ func (c *Client) MayHost() error {
 }
 
 // noContext explains why a kubeconfig does not lead to the cluster.
-func (c *Client) noContext(rules *clientcmd.ClientConfigLoadingRules, contexts map[string]*clientcmdapi.Context, err error) error {
+func (c *Client) noContext(
+	rules *clientcmd.ClientConfigLoadingRules, contexts map[string]*clientcmdapi.Context, err error,
+) error {
 	names := slices.Sorted(maps.Keys(contexts))
+	few := gather.Few(names, mostContexts, ", ")
 	switch {
 	case len(names) == 0 && clientcmd.IsEmptyConfig(err):
-		return clierr.New(clierr.Failed, hintKubeconfig+c.orLocal(), "cluster %q is not configured: %s", c.Name, emptyFiles(rules))
+		return clierr.New(clierr.Failed, hintKubeconfig+c.orLocal(),
+			"cluster %q is not configured: %s", c.Name, emptyFiles(rules))
 	case c.KubeContext == "" && len(names) > 0:
 		return clierr.New(clierr.Failed,
-			"choose one of "+gather.Few(names, mostContexts, ", ")+" with --context, or use kubectl config use-context"+c.orLocal(),
+			"choose one of "+few+" with --context, or use kubectl config use-context"+c.orLocal(),
 			"cluster %q is not configured: the kubeconfig has no current context", c.Name)
 	case len(names) > 0 && contexts[c.KubeContext] == nil:
-		return clierr.New(clierr.Failed, "correct --context, or the context in the setup file: the kubeconfig has "+
-			gather.Few(names, mostContexts, ", ")+c.orLocal(), "find cluster %q: context %q does not exist", c.Name, c.KubeContext)
+		return clierr.New(clierr.Failed,
+			"correct --context, or the context in the setup file: the kubeconfig has "+few+c.orLocal(),
+			"find cluster %q: context %q does not exist", c.Name, c.KubeContext)
 	}
 	return err
 }

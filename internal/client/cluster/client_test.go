@@ -38,7 +38,8 @@ func TestAWorkspaceIsNotACluster(t *testing.T) {
 		"https://rancher.example.com/k8s/clusters/c-m-x7k2m9q": false,
 		"https://10.0.0.1:6443":                                false,
 	} {
-		cl, err := New(topology.Cluster{Name: "default", Namespace: "kcp", Kubeconfig: kubeconfigFor(t, url)}, Options{Now: time.Now})
+		home := topology.Cluster{Name: "default", Namespace: "kcp", Kubeconfig: kubeconfigFor(t, url)}
+		cl, err := New(home, Options{Now: time.Now})
 		require.NoError(t, err, "an agent can publish the APIs of a workspace")
 		err = cl.MayHost()
 		if !refused {

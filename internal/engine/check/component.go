@@ -78,10 +78,11 @@ func (s *Subject) eachServer(examine func(*topology.Component) outcome) outcome 
 	if len(s.servers()) == 0 {
 		return skipped("no component is ready")
 	}
-	return s.eachOf(slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool { return c.Kind.Tenant() }), examine)
+	all := slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool { return c.Kind.Tenant() })
+	return s.eachOf(all, examine)
 }
 
-// eachOf examines those of some components that serve. It does not pass without the others.
+// eachOf examines the components of a list that serve. It does not pass without the others.
 func (s *Subject) eachOf(all []*topology.Component, examine func(*topology.Component) outcome) outcome {
 	var serve, others []*topology.Component
 	for _, c := range all {

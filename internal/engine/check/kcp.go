@@ -167,15 +167,15 @@ func endpoints(ctx context.Context, s *Subject) (o outcome) {
 			at[server] = append(at[server], endpoint{e.Cluster + ":" + e.Name, u})
 		}
 	}
-	o.absorb("", s.eachOf(slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool { return at[c] == nil }),
-		func(c *topology.Component) outcome {
-			return every(at[c], func(e endpoint) (o outcome) {
-				if why := s.tryEndpoint(ctx, c, e.url); why != "" {
-					o.fail("APIExportEndpointSlice %s: %s: %s", e.slice, e.url, why)
-				}
-				return o
-			})
-		}))
+	servers := slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool { return at[c] == nil })
+	o.absorb("", s.eachOf(servers, func(c *topology.Component) outcome {
+		return every(at[c], func(e endpoint) (o outcome) {
+			if why := s.tryEndpoint(ctx, c, e.url); why != "" {
+				o.fail("APIExportEndpointSlice %s: %s: %s", e.slice, e.url, why)
+			}
+			return o
+		})
+	}))
 	return o
 }
 

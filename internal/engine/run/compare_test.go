@@ -98,10 +98,11 @@ func TestPendingEditsAndAnUnfinishedRun(t *testing.T) {
 		want       error
 		says       string
 	}{
-		"nothing is pending":            {text: sharded},
-		"an edit":                       {text: edited, want: run.ErrUnapplied, says: ": 1 create, 1 change, 0 delete, "},
-		"an unfinished run":             {text: sharded, unfinished: true, want: run.ErrUnfinished},
-		"an edit and an unfinished one": {text: edited, unfinished: true, want: run.ErrUnfinished, says: ": 1 create, 1 change, 0 delete, "},
+		"nothing is pending": {text: sharded},
+		"an edit":            {text: edited, want: run.ErrUnapplied, says: ": 1 create, 1 change, 0 delete, "},
+		"an unfinished run":  {text: sharded, unfinished: true, want: run.ErrUnfinished},
+		"an edit and an unfinished one": {text: edited, unfinished: true, want: run.ErrUnfinished,
+			says: ": 1 create, 1 change, 0 delete, "},
 		"an edit that another run applies": {text: edited, unfinished: true, running: true,
 			says: "another run is changing the setup: kcpctl up (pid 7)"},
 	} {

@@ -102,7 +102,8 @@ func TestEventsOfSteps(t *testing.T) {
 		require.Equal(t, []string{"running", "done passed"}, w.of("preflight"))
 		require.Equal(t, []string{"running", "done 39 create, 0 change, 0 delete, 0 unchanged"}, w.of("plan"))
 		require.Equal(t, []string{
-			"running", fmt.Sprintf("done 4 authorities to create, %d certificates to create, next expiry 2000-12-31", res.PKI.Created()),
+			"running", fmt.Sprintf("done 4 authorities to create, %d certificates to create, next expiry 2000-12-31",
+				res.PKI.Created()),
 		}, w.of("certificates"))
 		require.Equal(t, []string{
 			"running a workspace on 2 shards",

@@ -153,8 +153,8 @@ func syntaxProblem(in *lineReader, err error) *Problem {
 		p.Hint = "are quotes that the value starts with closed?"
 	}
 	if at := in.gluedItem(line - 1); at >= 0 {
-		*p = Problem{Line: at + 1, Column: in.indent(at) + 1, Message: "invalid YAML: there is no space after the - of a list's item",
-			Hint: "put one there"}
+		*p = Problem{Line: at + 1, Column: in.indent(at) + 1, Hint: "put one there",
+			Message: "invalid YAML: there is no space after the - of a list's item"}
 	}
 	if tab := bytes.IndexByte(indent, '\t'); tab >= 0 {
 		p.Column = tab + 1

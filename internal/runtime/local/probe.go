@@ -71,7 +71,7 @@ func (p *prober) unready(ctx context.Context, k topology.Kind, port int32) strin
 	return ""
 }
 
-// distrust is why a certificate is not accepted, without the times of one that has expired: they differ in each message.
+// distrust is why a certificate is not accepted. The times of one that has expired would differ in each message.
 func distrust(err error) string {
 	if invalid, ok := errors.AsType[x509.CertificateInvalidError](err); ok && invalid.Reason == x509.Expired &&
 		time.Now().After(invalid.Cert.NotAfter) {

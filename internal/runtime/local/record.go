@@ -59,9 +59,11 @@ func (r *Runtime) Moved() error {
 	if len(pids) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "move the directory back; or, if the data is lost for good, stop the processes with kill "+
-		strings.Join(pids, " ")+", and rerun the command",
-		"kcp %q runs (pid %s), but its state directory %s was moved or deleted", r.layout.Setup, strings.Join(pids, ", "), r.layout.Dir)
+	return clierr.New(clierr.Failed,
+		"move the directory back; or, if the data is lost for good, stop the processes with kill "+
+			strings.Join(pids, " ")+", and rerun the command",
+		"kcp %q runs (pid %s), but its state directory %s was moved or deleted",
+		r.layout.Setup, strings.Join(pids, ", "), r.layout.Dir)
 }
 
 // mayWrite fails if this machine has another installation than the one that the setup file names, or one that only a
