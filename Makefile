@@ -84,7 +84,7 @@ unit: packages $(GOTESTSUM) ## Run unit, golden and CLI tests, and a few random 
 
 .PHONY: integration
 integration: packages apiserver $(GOTESTSUM) ## Run the packages with tests against a real kube-apiserver
-	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- $(FLAGS) -count=1 -timeout 15m
+	@$(TEST) $(AGAIN) --packages="$(INTEGRATION)" -- $(FLAGS) -count=1 -parallel 4 -timeout 15m
 
 .PHONY: e2e
 e2e: build $(GOTESTSUM) ## Run tests with a real kcp, on the testbed or on the cluster of E2E_KUBECONFIG

@@ -16,7 +16,8 @@ import (
 // in a workspace on alpha, and get their status and their Secret back. Then it compares the front-proxies of this kcp: the
 // tokens of an issuer are valid only at those that have it, and its users reach a shard with their own name and groups.
 func TestLocalAgent(t *testing.T) {
-	a := framework.NewAuthenticated(t, "agent")
+	t.Parallel()
+	a := framework.NewAuthenticated(t, "agent", "--base-port", "26443") // no other setup on this machine has these ports
 	s := a.Setup
 	s.Env = append(s.Env, "PATH="+framework.Given(t, "E2E_AGENT_BIN_DIR")+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	s.Text = strings.Replace(s.Text, "  - name: team-a", "  - {name: team-a, selector: {name: alpha}}", 1)

@@ -12,6 +12,7 @@ import (
 // TestLocalLife types the page that users start with. Before the page removes what it has made, the same kcp goes through
 // the rest of its life cycle.
 func TestLocalLife(t *testing.T) {
+	t.Parallel()
 	p := framework.NewLocalTypist(t, "sharded", "demo")
 	p.Instead["make demo"] = framework.MakeDemo
 	p.Before["make demo"] = func(t *testing.T) { require.NoError(t, os.Remove(p.File)) } // the page writes it
