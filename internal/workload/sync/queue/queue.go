@@ -13,11 +13,16 @@ import (
 // it is for this worker.
 func New[K comparable](workers int, tenant func(K) string,
 	limiter workqueue.TypedRateLimiter[K]) workqueue.TypedRateLimitingInterface[K] {
-	t := &turns[K]{tenant: tenant, most: max(1, workers/2), lines: map[string]*line[K]{}}
-	f := fair[K]{workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: t}), t}
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{
-		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{Queue: f}),
+		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
+			Queue: Plain(workers, tenant)}),
 	})
+}
+
+// Plain returns such a queue without delays.
+func Plain[K comparable](workers int, tenant func(K) string) workqueue.TypedInterface[K] {
+	t := &turns[K]{tenant: tenant, most: max(1, workers/2), lines: map[string]*line[K]{}}
+	return fair[K]{workqueue.NewTypedWithConfig(workqueue.TypedQueueConfig[K]{Queue: t}), t}
 }
 
 // fair tells the turns which items are done, which client-go does not.

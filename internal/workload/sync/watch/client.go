@@ -3,21 +3,23 @@ package watch
 import (
 	"fmt"
 
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
 
 // client returns a client for a path below an endpoint. All share the connections of the set.
-func (s *Set) client(endpoint, path string) (dynamic.Interface, error) {
-	cfg := rest.CopyConfig(s.o.Config)
+func (s *Set) client(endpoint, path string) (*rest.RESTClient, error) {
+	cfg := dynamic.ConfigFor(s.o.Config)
 	cfg.Host = endpoint + path
 	cfg.QPS = -1
-	d, err := dynamic.NewForConfigAndClient(cfg, s.http)
+	cfg.AcceptContentTypes = runtime.ContentTypeJSON // of streams
+	client, err := rest.UnversionedRESTClientForConfigAndClient(cfg, s.http)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
-	return d, nil
+	return client, nil
 }
 
 // Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty
@@ -29,10 +31,11 @@ func (s *Set) Resource(endpoint, cluster string,
 	if cluster != "" {
 		path = "/clusters/" + cluster
 	}
-	d, err := s.client(endpoint, path)
+	client, err := s.client(endpoint, path)
 	if err != nil {
 		return nil, err
 	}
+	d := dynamic.New(client)
 	s.mu.RLock()
 	src := s.sources[Source{endpoint, r}]
 	s.mu.RUnlock()

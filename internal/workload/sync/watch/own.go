@@ -36,7 +36,7 @@ func (s *source) wrote(u *unstructured.Unstructured) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	last := s.own[k]
-	if version <= max(s.shown, last.version) {
+	if version <= max(s.line.shown(k), last.version) {
 		return // the watch has shown it, and maybe what has become of it
 	}
 	if last.deleted == u.GetUID() {
@@ -74,14 +74,13 @@ func (s *source) ending(u *unstructured.Unstructured) *unstructured.Unstructured
 	return u
 }
 
-// shows records that the watch shows an object, and returns it as the source shows it. It returns false if a later
-// version was written. The source is locked.
+// shows returns an object that the watch shows as the source shows it. It returns false if a later version was written.
+// The source is locked.
 func (s *source) shows(k Key, u *unstructured.Unstructured, h held) (held, bool) {
-	s.shown = versionOf(u.GetResourceVersion())
 	own, waits := s.own[k]
 	switch {
 	case !waits:
-	case s.shown < own.version:
+	case versionOf(u.GetResourceVersion()) < own.version:
 		return h, false
 	case own.deleted == u.GetUID() && u.GetDeletionTimestamp() == nil:
 		return s.set.hold(s.ending(u)), true
@@ -102,7 +101,7 @@ func (s *source) merge(next store, version uint64) (ended []Key) {
 		}
 		next.set(k, s.objects.get(k))
 	}
-	s.shown = version
+	s.line.empty(version)
 	return ended
 }
 

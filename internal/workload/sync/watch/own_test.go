@@ -41,19 +41,40 @@ func newOwnSource(t *testing.T, packed bool) *ownSource {
 		Config: &rest.Config{}, Now: time.Now, Packed: packed, Changed: func(schema.GroupVersionResource, Key) { s.changed++ },
 	})
 	require.NoError(t, err)
-	s.source = &source{set: set, objects: store{}, own: map[Key]own{}}
+	s.source = newSource(Source{}, set)
 	return s
 }
 
-// do does what a step says: "watch a@7", "gone a@8", "list 9 a@7", "wrote a@7", "deleted a".
+// brings is what a watch brings, before it is decoded.
+func brings(t *testing.T, u *unstructured.Unstructured) *late {
+	t.Helper()
+	raw, err := u.MarshalJSON()
+	require.NoError(t, err)
+	l, err := newLate(raw)
+	require.NoError(t, err)
+	return l
+}
+
+// do does what a step says: "watch a@7", "gone a@8", "list 9 a@7", "wrote a@7", "deleted a". After "read a@7" and
+// "ended a@8", what the watch brings waits for "decode".
 func (s *ownSource) do(t *testing.T, step string) {
 	t.Helper()
 	what, state, _ := strings.Cut(step, " ")
 	switch what {
+	case "read":
+		require.NoError(t, s.Add(brings(t, web(state))))
+	case "ended":
+		require.NoError(t, s.Delete(brings(t, web(state))))
+	case "decode":
+		if s.next(KeyOf(web(""))) {
+			s.changed++
+		}
 	case "watch":
-		require.NoError(t, s.Add(web(state)))
+		s.do(t, "read "+state)
+		s.do(t, "decode")
 	case "gone":
-		require.NoError(t, s.Delete(web(state)))
+		s.do(t, "ended "+state)
+		s.do(t, "decode")
 	case "begin":
 		s.began = s.writes // of a list
 	case "list":
@@ -119,6 +140,16 @@ func TestASourceShowsWhatWasWritten(t *testing.T) {
 		"which does not bring it back":        {[]string{"list 5 a@3", "deleted a", "gone a@8", "wrote a@7"}, ""},
 		"what is deleted and written again":   {[]string{"list 5 a@3", "deleted a", "wrote b@9", "gone a@8"}, "b@9"},
 		"what another client deletes by then": {[]string{"list 5 a@3", "wrote a@7", "watch a@8 ending"}, "a@8 ending"},
+
+		"while an earlier version waits":      {[]string{"list 5 a@3", "read a@6", "wrote a@7"}, "a@7"},
+		"while a later version waits":         {[]string{"list 5 a@3", "read a@8", "wrote a@7"}, "a@7"},
+		"until that is decoded":               {[]string{"list 5 a@3", "read a@8", "wrote a@7", "decode"}, "a@8"},
+		"not before what is decoded":          {[]string{"list 5", "watch a@8", "read a@9", "wrote a@7"}, "a@8"},
+		"only the last version":               {[]string{"list 5 a@3", "read a@6", "read a@8", "decode"}, "a@8"},
+		"not what a list has replaced":        {[]string{"list 5 a@3", "read a@6", "list 4 a@2", "decode"}, "a@2"},
+		"the end of what waits":               {[]string{"list 5 a@3", "read a@6", "ended a@7", "decode"}, ""},
+		"what follows on an end that waits":   {[]string{"list 5 a@3", "ended a@7", "read b@8", "decode"}, "b@8"},
+		"what is deleted while its end waits": {[]string{"list 5 a@3", "ended a@7", "deleted a", "decode"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			for _, packed := range []bool{false, true} {

@@ -9,11 +9,11 @@ import (
 
 	"github.com/go-logr/logr"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 	"k8s.io/klog/v2"
 )
@@ -29,12 +29,19 @@ const (
 // that not all objects are in memory as they were decoded.
 const pageSize = 500
 
+// eventsAhead is how many events of a watch are read before the reflector takes them, so that neither waits.
+const eventsAhead = 1024
+
 // source watches a resource at an endpoint. It is the store of its reflector.
 type source struct {
 	Source
 	set    *Set
+	client *rest.RESTClient
 	cancel context.CancelFunc
 	done   chan struct{}
+	line   *line
+	// decoding is held while an object is decoded: a list must not come in between.
+	decoding sync.Mutex
 
 	mu      sync.RWMutex
 	objects store
@@ -43,20 +50,27 @@ type source struct {
 	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next
 	// list.
 	stale bool
-	// own are the writes that the source has not shown yet, see own, and shown is the last resourceVersion that it has
-	// shown. writes is the number of writes, and began what it was when the last list began.
-	own                  map[Key]own
-	shown, writes, began uint64
+	// own are the writes that the source has not shown yet, see own. writes is the number of writes, and began what it
+	// was when the last list began.
+	own           map[Key]own
+	writes, began uint64
+}
+
+// newSource returns a source without objects.
+func newSource(at Source, s *Set) *source {
+	return &source{Source: at, set: s, done: make(chan struct{}), line: newLine(), objects: store{}, own: map[Key]own{}}
 }
 
 // start starts a source. The set is locked.
-func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
+func (s *Set) start(at Source, client *rest.RESTClient) *source {
 	// client-go would log each failure that State reports.
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
-	src := &source{Source: at, set: s, cancel: cancel, done: make(chan struct{}), objects: store{},
-		own: map[Key]own{}}
-	r := cache.NewReflectorWithOptions(src.listWatch(reads), &unstructured.Unstructured{}, src, cache.ReflectorOptions{
+	src := newSource(at, s)
+	src.cancel = cancel
+	src.client = client
+	reads := dynamic.New(client).Resource(at.Resource)
+	r := cache.NewReflectorWithOptions(src.listWatch(reads), &late{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
 		TypeDescription: at.Resource.String(),
@@ -64,8 +78,12 @@ func (s *Set) start(at Source, reads dynamic.ResourceInterface) *source {
 	})
 	r.WatchListPageSize = pageSize
 	s.work.Go(func() {
-		defer close(src.done)
+		defer src.line.turns.ShutDown()
 		r.RunWithContext(ctx)
+	})
+	s.work.Go(func() {
+		defer close(src.done)
+		src.decode()
 	})
 	return src
 }
@@ -99,7 +117,7 @@ func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher 
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			restrict(&o)
-			w, err := reads.Watch(ctx, o)
+			w, err := s.stream(ctx, o)
 			if err == nil {
 				s.setStale(false) // before State reports that it works
 			}
@@ -107,7 +125,7 @@ func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher 
 			if err != nil {
 				return nil, err
 			}
-			return s.observe(w), nil
+			return w, nil
 		},
 	}}
 }
@@ -118,37 +136,6 @@ type plainList struct{ *cache.ListWatch }
 
 // IsWatchListSemanticsUnSupported implements an interface of client-go (util/watchlist).
 func (plainList) IsWatchListSemanticsUnSupported() bool { return true }
-
-// observe returns a watch that records when it cannot be continued. That comes as an event, such as 410 Gone, and the
-// reflector waits before it lists again.
-func (s *source) observe(w apiwatch.Interface) apiwatch.Interface {
-	events := make(chan apiwatch.Event)
-	observed := apiwatch.NewProxyWatcher(events)
-	s.set.work.Go(func() {
-		defer close(events)
-		defer w.Stop()
-		for {
-			var e apiwatch.Event
-			var open bool
-			select {
-			case e, open = <-w.ResultChan():
-			case <-observed.StopChan():
-			}
-			if !open {
-				return
-			}
-			if e.Type == apiwatch.Error {
-				s.setStale(true)
-			}
-			select {
-			case events <- e:
-			case <-observed.StopChan():
-				return
-			}
-		}
-	})
-	return observed
-}
 
 func (s *source) setStale(stale bool) {
 	s.mu.Lock()
@@ -241,23 +228,16 @@ func (s *source) forget() []Key {
 	s.set.counts.all(s.Resource, s.objects, -1)
 	s.objects = store{}
 	clear(s.own)
+	s.line.empty(0)
 	s.mu.Unlock()
 	return all
 }
 
 // Add implements cache.ReflectorStore.
 func (s *source) Add(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil
+	if l, ok := o.(*late); ok {
+		s.line.add(l)
 	}
-	k, h := KeyOf(u), s.set.hold(u)
-	s.mu.Lock()
-	if h, ok := s.shows(k, u, h); ok {
-		s.put(k, h)
-	}
-	s.mu.Unlock()
-	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
@@ -266,22 +246,14 @@ func (s *source) Update(o any) error { return s.Add(o) }
 
 // Delete implements cache.ReflectorStore.
 func (s *source) Delete(o any) error {
-	u, ok := o.(*unstructured.Unstructured)
-	if !ok {
-		return nil
+	if l, ok := o.(*late); ok {
+		l.gone = true
+		s.line.add(l)
 	}
-	k := KeyOf(u)
-	s.mu.Lock()
-	if _, ok := s.shows(k, u, held{}); ok {
-		delete(s.own, k)
-		s.put(k, held{})
-	}
-	s.mu.Unlock()
-	s.set.o.Changed(s.Resource, k)
 	return nil
 }
 
-// Replace implements cache.ReflectorStore. Only differences are reported.
+// Replace implements cache.ReflectorStore. Only differences are reported. The list has what waits to be decoded.
 func (s *source) Replace(list []any, resourceVersion string) error {
 	next := store{}
 	for _, o := range list {
@@ -289,6 +261,7 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 			next.set(i.key, i.held)
 		}
 	}
+	s.decoding.Lock()
 	s.mu.Lock()
 	previous := s.objects
 	first := !s.listed
@@ -310,6 +283,7 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 		}
 	})
 	s.mu.Unlock()
+	s.decoding.Unlock()
 	for _, k := range changed {
 		s.set.o.Changed(s.Resource, k)
 	}

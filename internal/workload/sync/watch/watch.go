@@ -14,6 +14,7 @@ import (
 	"sync"
 	"time"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -36,7 +37,7 @@ type Key struct {
 }
 
 // KeyOf returns the key of an object.
-func KeyOf(o *unstructured.Unstructured) Key {
+func KeyOf(o metav1.Object) Key {
 	return Key{o.GetAnnotations()[clusterAnnotation], o.GetNamespace(), o.GetName()}
 }
 
@@ -189,7 +190,7 @@ func (s *Set) update(wanted map[Source]bool) (ended []*source, err error) {
 		if err != nil {
 			return ended, err
 		}
-		s.sources[at] = s.start(at, client.Resource(at.Resource))
+		s.sources[at] = s.start(at, client)
 		s.byResource[at.Resource] = append(slices.Clip(s.byResource[at.Resource]), s.sources[at])
 	}
 	s.updated = true
