@@ -127,9 +127,9 @@ func (s *source) event(in *json.Decoder) (e apiwatch.Event, err error) {
 	return e, err
 }
 
-// line has the objects of a watch until they are decoded. All tenants share the watch, so it is read as fast as it comes,
-// and their objects are decoded in turn: a tenant whose objects change all the time does not delay the objects of
-// others, and of its own, only the last versions are decoded.
+// line has the objects of a watch until they are decoded. All tenants share the watch, so it is read as fast as it
+// comes, and their objects are decoded in turn: a tenant whose objects change all the time does not delay
+// the others, and only the last version of each object is decoded.
 type line struct {
 	turns workqueue.TypedInterface[Key]
 	// mu is not held for work, unlike the lock of the source, which can be held when it is taken. room is for what
