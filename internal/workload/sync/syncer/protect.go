@@ -65,14 +65,7 @@ func (s *syncer) problemOf(r schema.GroupVersionResource, leaf *unstructured.Uns
 	if !slices.Contains(s.synced(), r) {
 		return "its API is not synced to the cluster, see kcpctl workloads apis"
 	}
-	if problem := leaf.GetAnnotations()[api.AnnotationSyncError]; problem != "" {
-		return problem
-	}
-	conditions, _, _ := unstructured.NestedSlice(leaf.Object, "status", "conditions")
-	if c := find(conditions, api.ConditionSynced); c != nil && c["status"] == "False" {
-		return fmt.Sprint(c["reason"], ": ", c["message"])
-	}
-	return ""
+	return api.SyncProblem(leaf)
 }
 
 // addPods syncs the workloads beside an object that has to be in the cluster before their pods.
