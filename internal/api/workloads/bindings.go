@@ -13,6 +13,15 @@ func ClaimsApplied(binding *unstructured.Unstructured) bool {
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
+// SyncProblem returns why the syncer of a cluster cannot write a leaf there, or "". An annotation says so for objects
+// without conditions.
+func SyncProblem(leaf *unstructured.Unstructured) string {
+	if c := ConditionIn(leaf, ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
+		return c.Reason + ": " + c.Message
+	}
+	return leaf.GetAnnotations()[AnnotationSyncError]
+}
+
 // ConditionIn returns a condition of an object, or nil.
 func ConditionIn(o *unstructured.Unstructured, kind string) *metav1.Condition {
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")

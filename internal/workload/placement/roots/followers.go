@@ -39,6 +39,7 @@ type followers struct {
 // again, or zero.
 func (f *followers) follow(ctx context.Context, ns item) (again time.Duration, _ error) {
 	sc := f.look(ns)
+	f.selects(ns, sc.selectNamespaces())
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	var problems []error
 	for _, ref := range sc.refs() {
@@ -83,7 +84,6 @@ func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		if !complete {
 			return refused, nil // it could miss a namespace
 		}
-		f.selects(i)
 		whole = splitter.WithNamespaces(whole, f.namespacesOf(i.Cluster))
 	}
 	want, err := splitter.Leaves(whole, shares)
@@ -129,15 +129,22 @@ func (f *followers) followSelected(workspace string) {
 	}
 }
 
-// selects remembers that something in the namespace of an item selects namespaces of its workspace, before they are
-// read: from then on, their changes lead to it.
-func (f *followers) selects(i item) {
+// selects remembers whether something in a namespace selects namespaces of its workspace, before they are read: from
+// then on, their changes lead to it.
+func (f *followers) selects(ns item, does bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if f.selecting[i.Cluster] == nil {
-		f.selecting[i.Cluster] = map[string]bool{}
+	in := f.selecting[ns.Cluster]
+	switch {
+	case !does:
+		if delete(in, ns.Namespace); len(in) == 0 {
+			delete(f.selecting, ns.Cluster)
+		}
+	case in == nil:
+		f.selecting[ns.Cluster] = map[string]bool{ns.Namespace: true}
+	default:
+		in[ns.Namespace] = true
 	}
-	f.selecting[i.Cluster][i.Namespace] = true
 }
 
 // wants reports whether a workload depends on where others in its namespace are.

@@ -9,7 +9,6 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -82,11 +81,7 @@ func (f *followers) unsynced(i item, root *unstructured.Unstructured, needed ite
 		if !ok {
 			continue
 		}
-		problem := leaf.GetAnnotations()[api.AnnotationSyncError]
-		if c := api.ConditionIn(leaf.Unstructured, api.ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
-			problem = c.Reason + ": " + c.Message
-		}
-		if problem != "" {
+		if problem := api.SyncProblem(leaf.Unstructured); problem != "" {
 			return fmt.Sprintf("cluster %s does not have %s: %s", cluster,
 				splitter.Ref{GroupResource: needed.GroupResource(), Name: needed.Name}, problem)
 		}

@@ -203,7 +203,7 @@ func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster
 			return err
 		}
 		version = result.Version
-		own := Served(cl.Name, result)
+		own := servedBy(cl.Name, result)
 		for _, gr := range all {
 			content, err := served.Encode(served.Of(gr, own))
 			if err != nil {
@@ -240,8 +240,8 @@ func (o *observer) write(ctx context.Context, u *unstructured.Unstructured) erro
 	return nil
 }
 
-// Served returns what a cluster serves, as the controller compares it.
-func Served(name string, result *puller.Result) negotiate.Cluster {
+// servedBy returns what a cluster serves, as the controller compares it.
+func servedBy(name string, result *puller.Result) negotiate.Cluster {
 	out := negotiate.Cluster{Name: name, Problems: map[schema.GroupResource]string{}}
 	for _, a := range result.APIs {
 		out.APIs = append(out.APIs, negotiate.API(a))

@@ -313,7 +313,7 @@ func (p *publisher) unread(ids identities, gr schema.GroupResource) (names []str
 // served returns what a cluster serves, as far as it is known.
 func (p *publisher) served(cluster string) negotiate.Cluster {
 	if result := p.members.result(cluster); result != nil {
-		return Served(cluster, result)
+		return servedBy(cluster, result)
 	}
 	if r := p.reports.of[cluster]; r != nil {
 		return r.served(cluster)

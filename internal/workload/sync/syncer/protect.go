@@ -6,7 +6,6 @@ import (
 	"strconv"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -66,13 +65,7 @@ func (s *syncer) problemOf(r schema.GroupVersionResource, leaf *unstructured.Uns
 	if !slices.Contains(s.synced(), r) {
 		return "its API is not synced to the cluster, see kcpctl workloads apis"
 	}
-	if problem := leaf.GetAnnotations()[api.AnnotationSyncError]; problem != "" {
-		return problem
-	}
-	if c := api.ConditionIn(leaf, api.ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
-		return c.Reason + ": " + c.Message
-	}
-	return ""
+	return api.SyncProblem(leaf)
 }
 
 // addPods syncs the workloads beside an object that has to be in the cluster before their pods.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"sync"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -17,8 +18,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 )
 
-// mostWaiting is how many bytes of objects of a source wait to be decoded at most: then the watch is not read. One object
-// can be larger.
+// mostWaiting is how many bytes of objects of a source wait to be decoded at most: then the watch is not read. One
+// object can be larger.
 const mostWaiting = 32 << 20
 
 // late is an object of a watch that is not decoded yet, but for what identifies it and its version.
@@ -49,14 +50,19 @@ func newLate(raw []byte) (*late, error) {
 	if err := kjson.UnmarshalCaseSensitivePreserveInts(raw, &head); err != nil {
 		return nil, err
 	}
+	if head.Kind == "" {
+		return nil, errors.New("an object of a watch has no kind") // it could not be decoded
+	}
 	l := &late{TypeMeta: head.TypeMeta, raw: raw}
-	l.Name, l.Namespace, l.ResourceVersion = head.Metadata.Name, head.Metadata.Namespace, head.Metadata.ResourceVersion
+	l.Name = head.Metadata.Name
+	l.Namespace = head.Metadata.Namespace
+	l.ResourceVersion = head.Metadata.ResourceVersion
 	l.Annotations = head.Metadata.Annotations
 	return l, nil
 }
 
-// stream is a watch. One goroutine does all that each event of it needs: if several handed an event on to each other, each
-// would wait for its turn on a processor, behind the work of a tenant whose objects change all the time.
+// stream is a watch. One goroutine does all that each event needs: if several handed an event to each other, each would
+// wait for its turn on a processor, behind the work of a tenant whose objects change all the time.
 type stream struct {
 	events chan apiwatch.Event
 	stop   context.CancelFunc
@@ -65,7 +71,8 @@ type stream struct {
 func (s stream) Stop()                             { s.stop() }
 func (s stream) ResultChan() <-chan apiwatch.Event { return s.events }
 
-// stream watches a resource. The watch also ends when an event cannot be read: the reflector continues it, or lists again.
+// stream watches a resource. The watch also ends when an event cannot be read: the reflector continues it, or lists
+// again.
 func (s *source) stream(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 	ctx, cancel := context.WithCancel(ctx)
 	prefix := []string{"apis", s.Resource.Group}
@@ -120,18 +127,18 @@ func (s *source) event(in *json.Decoder) (e apiwatch.Event, err error) {
 	return e, err
 }
 
-// line has the objects that a watch has brought, until they are decoded. All tenants share the watch, so it is read as fast
-// as it comes, and their objects are decoded in turn: a tenant whose objects change all the time does not delay the
-// objects of others, and of its own, only the last versions are decoded.
+// line has the objects of a watch until they are decoded. All tenants share the watch, so it is read as fast as it
+// comes, and their objects are decoded in turn: a tenant whose objects change all the time does not delay
+// the others, and only the last version of each object is decoded.
 type line struct {
 	turns workqueue.TypedInterface[Key]
-	// mu is not held for work, unlike the lock of the source, which can be held when it is taken. room is for what waits
-	// until there is less in the line.
+	// mu is not held for work, unlike the lock of the source, which can be held when it is taken. room is for what
+	// waits until there is less in the line.
 	mu    sync.Mutex
 	room  *sync.Cond
 	late  map[Key]*late
 	bytes int
-	// read is the last resourceVersion that the watch or a list has brought.
+	// read is the last resourceVersion of the watch, or of a list.
 	read uint64
 }
 
@@ -186,7 +193,8 @@ func (l *line) empty(version uint64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	clear(l.late)
-	l.bytes, l.read = 0, version
+	l.bytes = 0
+	l.read = version
 }
 
 // shown returns the resourceVersion up to which the source shows what became of an object.
@@ -221,7 +229,8 @@ func (s *source) next(k Key) bool {
 	if o == nil {
 		return false
 	}
-	u, h := &unstructured.Unstructured{}, held{}
+	h := held{}
+	u := &unstructured.Unstructured{}
 	err := u.UnmarshalJSON(o.raw)
 	if err == nil && !o.gone {
 		h = s.set.hold(u)

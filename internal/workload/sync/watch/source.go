@@ -29,7 +29,7 @@ const (
 // that not all objects are in memory as they were decoded.
 const pageSize = 500
 
-// eventsAhead is how many events of a watch are read before the reflector takes them, so that neither waits for the other.
+// eventsAhead is how many events of a watch are read before the reflector takes them, so that neither waits.
 const eventsAhead = 1024
 
 // source watches a resource at an endpoint. It is the store of its reflector.
@@ -50,8 +50,8 @@ type source struct {
 	// stale reports whether the watch has failed: objects come and go unseen until it is continued, or until the next
 	// list.
 	stale bool
-	// own are the writes that the source has not shown yet, see own. writes is the number of writes, and began what it was
-	// when the last list began.
+	// own are the writes that the source has not shown yet, see own. writes is the number of writes, and began what it
+	// was when the last list began.
 	own           map[Key]own
 	writes, began uint64
 }
@@ -67,8 +67,10 @@ func (s *Set) start(at Source, client *rest.RESTClient) *source {
 	quiet := logr.Discard()
 	ctx, cancel := context.WithCancel(klog.NewContext(s.ctx, quiet))
 	src := newSource(at, s)
-	src.cancel, src.client = cancel, client
-	r := cache.NewReflectorWithOptions(src.listWatch(dynamic.New(client).Resource(at.Resource)), &late{}, src, cache.ReflectorOptions{
+	src.cancel = cancel
+	src.client = client
+	reads := dynamic.New(client).Resource(at.Resource)
+	r := cache.NewReflectorWithOptions(src.listWatch(reads), &late{}, src, cache.ReflectorOptions{
 		Logger:          &quiet,
 		Name:            at.Endpoint,
 		TypeDescription: at.Resource.String(),
