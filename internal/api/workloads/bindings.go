@@ -13,8 +13,8 @@ func ClaimsApplied(binding *unstructured.Unstructured) bool {
 	return c != nil && c.Status == metav1.ConditionTrue
 }
 
-// SyncProblem returns why the syncer of a cluster cannot write a leaf there, or "". An annotation says so for objects
-// without conditions.
+// SyncProblem returns why the syncer of a cluster cannot write a leaf there, or "". Objects without conditions have the
+// reason in an annotation.
 func SyncProblem(leaf *unstructured.Unstructured) string {
 	if c := ConditionIn(leaf, ConditionSynced); c != nil && c.Status == metav1.ConditionFalse {
 		return c.Reason + ": " + c.Message

@@ -22,7 +22,7 @@ import (
 // object can be larger.
 const mostWaiting = 32 << 20
 
-// late is an object of a watch that is not decoded yet, but for what identifies it and its version.
+// late is an object of a watch that is not decoded yet, except what identifies it and its version.
 type late struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
