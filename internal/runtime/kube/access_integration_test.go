@@ -97,8 +97,8 @@ func TestConnectionProblemsSayWhatToDo(t *testing.T) {
 		cluster    topology.Cluster
 		want, hint string
 	}{
-		"no kubeconfig":   {topology.Cluster{Kubeconfig: "/nowhere"}, "no such file", "KUBECONFIG"},
-		"unknown context": {topology.Cluster{Kubeconfig: admin, Context: "prod"}, `context "prod" does not exist`, "get-contexts"},
+		"no kubeconfig":   {topology.Cluster{Kubeconfig: "/nowhere"}, "no such file", "spec.clusters[].kubeconfig"},
+		"unknown context": {topology.Cluster{Kubeconfig: admin, Context: "prod"}, `context "prod" does not exist`, "the kubeconfig has admin"},
 		"unreachable":     {topology.Cluster{Kubeconfig: write("u", server.URL, "https://127.0.0.1:1")}, "does not answer", "/readyz"},
 		"unknown host":    {topology.Cluster{Kubeconfig: write("h", server.URL, "https://nowhere.invalid:1")}, "does not answer", "/readyz"},
 		"wrong TLS name":  {topology.Cluster{Kubeconfig: write("n", "https://127.0.0.1", "https://localhost")}, "no secure connection", "kubeconfig"},

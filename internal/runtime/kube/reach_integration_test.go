@@ -261,7 +261,7 @@ func unconfiguredCluster(t *testing.T, second *apiserver.Server) {
 	lost := r.Unreachable(t.Context())
 	require.Equal(t, []string{"us"}, plan.ClustersOf(lost))
 	require.ErrorContains(t, lost[0].Err, `context "elsewhere" does not exist`)
-	require.Contains(t, clierr.Hint(lost[0].Err), "get-contexts")
+	require.Contains(t, clierr.Hint(lost[0].Err), "the kubeconfig has admin")
 	_, err := r.Record(t.Context())
 	require.ErrorContains(t, err, "elsewhere")
 	require.NotZero(t, f.partial(r).Count(plan.Unknown))
