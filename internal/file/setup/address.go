@@ -75,7 +75,7 @@ func characterProblem(rest string) string {
 	return fmt.Sprintf("must not have the character %q", string(r))
 }
 
-func (v *validator) host(p *field.Path, s string) {
+func (v *fields) host(p *field.Path, s string) {
 	if problem := hostProblem(s); problem != "" {
 		v.invalid(p, s, "%s", problem)
 	}
@@ -111,7 +111,7 @@ func urlProblem(s string, schemes ...string) (*url.URL, string) {
 }
 
 // url requires scheme://host[:port] without anything else.
-func (v *validator) url(p *field.Path, s string, schemes ...string) {
+func (v *fields) url(p *field.Path, s string, schemes ...string) {
 	u, problem := urlProblem(s, schemes...)
 	switch {
 	case problem != "":
@@ -122,7 +122,7 @@ func (v *validator) url(p *field.Path, s string, schemes ...string) {
 }
 
 // endpoint requires the URL of a member of an etcd, which kcp only dials with a port.
-func (v *validator) endpoint(p *field.Path, s string) {
+func (v *fields) endpoint(p *field.Path, s string) {
 	before := len(v.errs)
 	v.url(p, s, "http", "https")
 	if u, err := url.Parse(s); err == nil && u.Port() == "" && len(v.errs) == before {
@@ -139,7 +139,7 @@ func isURLPort(u *url.URL) bool {
 }
 
 // file requires a path that does not begin with something that only a shell replaces.
-func (v *validator) file(p *field.Path, s string) {
+func (v *fields) file(p *field.Path, s string) {
 	if strings.HasPrefix(s, "~") || strings.HasPrefix(s, "$") {
 		first, _, _ := strings.Cut(s, "/")
 		v.invalid(p, s, "only a shell replaces %s: write the path of the directory", first)

@@ -43,6 +43,9 @@ func defaultAgents(spec *v1alpha1.Spec) {
 	}
 }
 
+// agentFields checks fields of spec.agents.
+type agentFields struct{ *fields }
+
 // agents checks spec.agents, without the files that they refer to.
 func (v *validator) agents() {
 	names := map[string]bool{}
@@ -88,7 +91,7 @@ func (v *validator) agentName(p *field.Path, name string) {
 }
 
 // agentWorkspaces checks the workspaces of the APIExport and of its consumers.
-func (v *validator) agentWorkspaces(p *field.Path, a *v1alpha1.Agent) {
+func (v agentFields) agentWorkspaces(p *field.Path, a *v1alpha1.Agent) {
 	if a.Workspace == "" {
 		v.required(p.Child("workspace"), "the workspace of the APIExport, such as root:%s", a.Name)
 	} else {
@@ -106,7 +109,7 @@ func (v *validator) agentWorkspaces(p *field.Path, a *v1alpha1.Agent) {
 }
 
 // workspacePath requires the path of a workspace that kcpctl can create.
-func (v *validator) workspacePath(p *field.Path, w string) {
+func (v *fields) workspacePath(p *field.Path, w string) {
 	const segment = `[a-z0-9](?:[a-z0-9-]*[a-z0-9])?`
 	if !v.matches(`root(?::`+segment+`)*`, w) {
 		v.invalid(p, w, "must be a workspace path such as root:team")
@@ -115,7 +118,7 @@ func (v *validator) workspacePath(p *field.Path, w string) {
 
 // apiExport requires an APIExport of this agent alone: an agent writes its name on the APIExport and changes what it
 // publishes (api-syncagent: internal/controller/apiexport/reconciler.go).
-func (v *validator) apiExport(p *field.Path, a *v1alpha1.Agent, exports map[string]string) {
+func (v agentFields) apiExport(p *field.Path, a *v1alpha1.Agent, exports map[string]string) {
 	if a.APIExport != a.Name { // the default
 		v.subdomain(p, a.APIExport)
 	}
@@ -130,7 +133,7 @@ func (v *validator) apiExport(p *field.Path, a *v1alpha1.Agent, exports map[stri
 }
 
 // published checks that each published resource is either a file or a name and a spec.
-func (v *validator) published(p *field.Path, all []v1alpha1.PublishedResource) {
+func (v agentFields) published(p *field.Path, all []v1alpha1.PublishedResource) {
 	if len(all) == 0 {
 		v.required(p, "at least one resource that the agent publishes")
 	}
@@ -155,7 +158,7 @@ func (v *validator) published(p *field.Path, all []v1alpha1.PublishedResource) {
 
 // definitions requires CustomResourceDefinitions, each once, with the name that the API server requires (k8s:
 // apiextensions-apiserver, pkg/apis/apiextensions/validation/validation.go). The API server checks the schemas.
-func (v *validator) definitions(p *field.Path, all []v1alpha1.Object) {
+func (v agentFields) definitions(p *field.Path, all []v1alpha1.Object) {
 	seen := map[string]bool{}
 	for i, o := range all {
 		at := p.Index(i)
@@ -184,7 +187,7 @@ func (v *validator) definitions(p *field.Path, all []v1alpha1.Object) {
 }
 
 // permissions checks rules as the API server does (k8s: pkg/apis/rbac/validation/validation.go, ValidatePolicyRule).
-func (v *validator) permissions(p *field.Path, rules []rbacv1.PolicyRule) {
+func (v agentFields) permissions(p *field.Path, rules []rbacv1.PolicyRule) {
 	for i, r := range rules {
 		at := p.Index(i)
 		if len(r.Verbs) == 0 {

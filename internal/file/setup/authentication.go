@@ -66,10 +66,13 @@ func defaultOIDC(o *v1alpha1.OIDC) {
 	}
 }
 
+// authenticationFields checks fields of spec.authentication and of the authentication of front-proxies.
+type authenticationFields struct{ *fields }
+
 // authentication checks spec.authentication, and the settings of every front-proxy.
 func (v *validator) authentication() {
 	base, path := v.setup.Spec.Authentication, field.NewPath("spec", "authentication")
-	oneOf(v, path.Child("mode"), base.Mode, v1alpha1.AuthenticationModeEdge, v1alpha1.AuthenticationModeEverywhere)
+	oneOf(v.fields, path.Child("mode"), base.Mode, v1alpha1.AuthenticationModeEdge, v1alpha1.AuthenticationModeEverywhere)
 	v.frontProxyAuthentication(path, base.FrontProxyAuthentication)
 	shards := topology.ShardAuthentication(base)
 	if o := shards.OIDC; o != nil && o.CAFrom != nil && shards.UsesFile() {
@@ -84,7 +87,7 @@ func (v *validator) authentication() {
 		v.effective(path, at, base.FrontProxyAuthentication, own, topology.FrontProxyAuthentication(base, own))
 	}
 	accepts := func(f topology.FrontProxyChoice) bool { return f.ClientCertificates }
-	choices := v.frontProxyChoices()
+	choices := frontProxyChoices(&v.setup.Spec)
 	if !slices.ContainsFunc(choices, accepts) {
 		v.forbidden(v.refusal(),
 			"no front-proxy accepts client certificates, and shards dial one that does: add another front-proxy")
@@ -99,7 +102,7 @@ func (v *validator) authentication() {
 }
 
 // accepting requires the name of a front-proxy that accepts client certificates.
-func (v *validator) accepting(p *field.Path, name string, choices []topology.FrontProxyChoice) {
+func (v authenticationFields) accepting(p *field.Path, name string, choices []topology.FrontProxyChoice) {
 	var names, accepting []string
 	for _, c := range choices {
 		names = append(names, c.Name)
@@ -139,7 +142,7 @@ func (v *validator) refusal() *field.Path {
 }
 
 // effective checks what follows only from the settings of a front-proxy and of the setup together.
-func (v *validator) effective(basePath, path *field.Path, base, own v1alpha1.FrontProxyAuthentication,
+func (v authenticationFields) effective(basePath, path *field.Path, base, own v1alpha1.FrontProxyAuthentication,
 	all topology.Authentication) {
 	at := func(set func(v1alpha1.FrontProxyAuthentication) bool) *field.Path {
 		if set(own) || !set(base) {
@@ -160,7 +163,7 @@ func (v *validator) effective(basePath, path *field.Path, base, own v1alpha1.Fro
 }
 
 // neededGroups rejects patterns of dropped groups that components of the setup are in.
-func (v *validator) neededGroups(p *field.Path, dropped []string) {
+func (v authenticationFields) neededGroups(p *field.Path, dropped []string) {
 	for i, pattern := range dropped {
 		for _, g := range []string{adminGroup, "system:kcp:external-logical-cluster-admin"} {
 			if matchesGroup(pattern, g) {
@@ -178,7 +181,7 @@ func matchesGroup(pattern, group string) bool {
 }
 
 // frontProxyAuthentication checks settings on their own.
-func (v *validator) frontProxyAuthentication(p *field.Path, a v1alpha1.FrontProxyAuthentication) {
+func (v authenticationFields) frontProxyAuthentication(p *field.Path, a v1alpha1.FrontProxyAuthentication) {
 	if rest := a; rest.None {
 		if rest.None = false; !rest.IsZero() {
 			v.forbidden(p.Child("none"), "must be the only field")
@@ -195,7 +198,7 @@ func (v *validator) frontProxyAuthentication(p *field.Path, a v1alpha1.FrontProx
 	}
 	if w := a.Webhook; w != nil {
 		v.secretKey(p.Child("webhook"), w.SecretKey)
-		oneOf(v, p.Child("webhook", "version"), w.Version, "v1", "v1beta1")
+		oneOf(v.fields, p.Child("webhook", "version"), w.Version, "v1", "v1beta1")
 	}
 	if a.TokenFile != nil {
 		v.secretKey(p.Child("tokenFile"), *a.TokenFile)
@@ -204,7 +207,7 @@ func (v *validator) frontProxyAuthentication(p *field.Path, a v1alpha1.FrontProx
 	v.groupPatterns(p.Child("passOnGroups"), a.PassOnGroups)
 }
 
-func (v *validator) groupPatterns(p *field.Path, groups []string) {
+func (v authenticationFields) groupPatterns(p *field.Path, groups []string) {
 	seen := map[string]bool{}
 	for i, g := range groups {
 		at := p.Index(i)
@@ -223,7 +226,7 @@ func (v *validator) groupPatterns(p *field.Path, groups []string) {
 // signingAlgs are the algorithms that kcp knows (k8s.io/apiserver: plugin/pkg/authenticator/token/oidc).
 var signingAlgs = []string{"RS256", "RS384", "RS512", "ES256", "ES384", "ES512", "PS256", "PS384", "PS512"}
 
-func (v *validator) oidc(p *field.Path, o *v1alpha1.OIDC) {
+func (v authenticationFields) oidc(p *field.Path, o *v1alpha1.OIDC) {
 	v.issuerURL(p.Child("issuerURL"), o.IssuerURL)
 	v.issuerPrefix(p.Child("usernamePrefix"), o.UsernamePrefix)
 	v.issuerPrefix(p.Child("groupsPrefix"), o.GroupsPrefix)
@@ -231,7 +234,7 @@ func (v *validator) oidc(p *field.Path, o *v1alpha1.OIDC) {
 		v.required(p.Child("clientID"), "the client that users log in with, which tokens are issued for")
 	}
 	for i, a := range o.SigningAlgs {
-		oneOf(v, p.Child("signingAlgs").Index(i), a, signingAlgs...)
+		oneOf(v.fields, p.Child("signingAlgs").Index(i), a, signingAlgs...)
 	}
 	for _, claim := range slices.Sorted(maps.Keys(o.RequiredClaims)) {
 		if claim == "" || strings.ContainsRune(claim, '=') {
@@ -247,7 +250,7 @@ func (v *validator) oidc(p *field.Path, o *v1alpha1.OIDC) {
 }
 
 // certificateAuthority checks certificates that are either in the file or in another object.
-func (v *validator) certificateAuthority(p *field.Path, ca string, from *v1alpha1.KeyReference) {
+func (v authenticationFields) certificateAuthority(p *field.Path, ca string, from *v1alpha1.KeyReference) {
 	v.certificates(p.Child("ca"), ca)
 	if from == nil {
 		return
@@ -268,7 +271,7 @@ func (v *validator) certificateAuthority(p *field.Path, ca string, from *v1alpha
 }
 
 // certificates requires PEM certificates, if there is a text at all.
-func (v *validator) certificates(p *field.Path, text string) {
+func (v authenticationFields) certificates(p *field.Path, text string) {
 	rest, found := []byte(text), false
 	for block := (*pem.Block)(nil); len(rest) > 0; {
 		if block, rest = pem.Decode(rest); block == nil {
@@ -285,13 +288,13 @@ func (v *validator) certificates(p *field.Path, text string) {
 	}
 }
 
-func (v *validator) secretKey(p *field.Path, s v1alpha1.SecretKey) {
+func (v authenticationFields) secretKey(p *field.Path, s v1alpha1.SecretKey) {
 	v.secretName(p.Child("secret"), s.Secret)
 	v.key(p.Child("key"), s.Key)
 }
 
 // key requires a key of a Secret or a ConfigMap.
-func (v *validator) key(p *field.Path, key string) {
+func (v authenticationFields) key(p *field.Path, key string) {
 	for _, problem := range validation.IsConfigMapKey(key) {
 		v.invalid(p, key, "%s", problem)
 	}
@@ -301,7 +304,7 @@ func (v *validator) key(p *field.Path, key string) {
 const serviceAccountIssuer = "https://kcp.default.svc"
 
 // issuerURL requires a URL that kcp accepts for an issuer (k8s.io/apiserver: pkg/apis/apiserver/validation).
-func (v *validator) issuerURL(p *field.Path, s string) {
+func (v authenticationFields) issuerURL(p *field.Path, s string) {
 	if s == "" {
 		v.required(p, "the https URL of the issuer")
 		return

@@ -10,6 +10,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
+// etcdFields checks fields of etcds.
+type etcdFields struct{ *fields }
+
 // etcds checks the etcd of spec.etcd and of each component.
 func (v *validator) etcds() {
 	path := field.NewPath("spec", "etcd")
@@ -39,7 +42,7 @@ func (v *validator) etcds() {
 }
 
 // etcd checks a single etcd, without comparing it with others.
-func (v *validator) etcd(p *field.Path, e v1alpha1.Etcd) {
+func (v etcdFields) etcd(p *field.Path, e v1alpha1.Etcd) {
 	given := 0
 	for _, g := range []bool{e.Managed != nil, e.External != nil, e.Embedded != nil} {
 		if g {
@@ -60,7 +63,7 @@ func (v *validator) etcd(p *field.Path, e v1alpha1.Etcd) {
 	}
 }
 
-func (v *validator) managedEtcd(p *field.Path, m *v1alpha1.ManagedEtcd) {
+func (v etcdFields) managedEtcd(p *field.Path, m *v1alpha1.ManagedEtcd) {
 	if m.Replicas != nil && *m.Replicas != 1 && *m.Replicas != 3 {
 		v.invalid(p.Child("replicas"), *m.Replicas, "must be 1 or 3")
 	}
@@ -72,7 +75,7 @@ func (v *validator) managedEtcd(p *field.Path, m *v1alpha1.ManagedEtcd) {
 }
 
 // etcdLimits checks how large the data may become, and how long earlier revisions are kept.
-func (v *validator) etcdLimits(p *field.Path, m *v1alpha1.ManagedEtcd) {
+func (v etcdFields) etcdLimits(p *field.Path, m *v1alpha1.ManagedEtcd) {
 	if q := m.Quota; q != nil {
 		if q.Sign() <= 0 {
 			v.invalid(p.Child("quota"), q.String(), "must be greater than 0")
@@ -86,7 +89,7 @@ func (v *validator) etcdLimits(p *field.Path, m *v1alpha1.ManagedEtcd) {
 	}
 }
 
-func (v *validator) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
+func (v etcdFields) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
 	if len(x.Endpoints) == 0 {
 		v.required(p.Child("endpoints"), "the URLs of the members")
 		return

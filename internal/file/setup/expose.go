@@ -15,12 +15,15 @@ import (
 // terminating are Ingress classes whose controllers cannot pass TLS through, so that client certificates would be lost.
 var terminating = []string{"alb", "azure-application-gateway", "gce", "gce-internal", "traefik"}
 
+// exposeFields checks how a component is exposed.
+type exposeFields struct{ *fields }
+
 // exposed checks how components are reached from outside their clusters.
 func (v *validator) exposed() {
 	for _, p := range v.parts {
 		at := p.path.Child("expose")
-		oneOf(v, at.Child("type"), p.Expose.Type, v1alpha1.ExposeTypes...)
-		v.exposeFields(at, p.Expose)
+		oneOf(v.fields, at.Child("type"), p.Expose.Type, v1alpha1.ExposeTypes...)
+		v.exposure(at, p.Expose)
 		v.autoAddress(p)
 		if p.Expose.Type != v1alpha1.ExposeClusterIP && slices.Contains(v1alpha1.ExposeTypes, p.Expose.Type) {
 			v.exposedAddress(p)
@@ -29,8 +32,8 @@ func (v *validator) exposed() {
 	v.exposedTwice()
 }
 
-// exposeFields checks that the fields belong to the type.
-func (v *validator) exposeFields(p *field.Path, e v1alpha1.Expose) {
+// exposure checks that the fields belong to the type.
+func (v exposeFields) exposure(p *field.Path, e v1alpha1.Expose) {
 	for _, f := range []struct {
 		name string
 		set  bool
@@ -54,7 +57,7 @@ func (v *validator) exposeFields(p *field.Path, e v1alpha1.Expose) {
 	}
 }
 
-func (v *validator) className(p *field.Path, class string) {
+func (v exposeFields) className(p *field.Path, class string) {
 	switch {
 	case class == "":
 	case slices.Contains(terminating, class):
@@ -66,7 +69,7 @@ func (v *validator) className(p *field.Path, class string) {
 	}
 }
 
-func (v *validator) gateway(p *field.Path, g v1alpha1.Gateway) {
+func (v exposeFields) gateway(p *field.Path, g v1alpha1.Gateway) {
 	if g.Name == "" {
 		v.required(p.Child("name"), "the Gateway with a listener for TLS passthrough")
 		return
@@ -81,7 +84,7 @@ func (v *validator) gateway(p *field.Path, g v1alpha1.Gateway) {
 }
 
 // exposedAddress checks the address of a component that is exposed.
-func (v *validator) exposedAddress(p part) {
+func (v exposeFields) exposedAddress(p part) {
 	at, host := p.addressPath(), p.publicHost()
 	switch t := p.Expose.Type; {
 	case host == "":
@@ -107,7 +110,7 @@ func orAuto(t v1alpha1.ExposeType) string {
 }
 
 // autoAddress checks that a component whose cluster assigns the address has a type with one.
-func (v *validator) autoAddress(p part) {
+func (v exposeFields) autoAddress(p part) {
 	if p.publicHost() == v1alpha1.AddressAuto && !slices.Contains(assigning, p.Expose.Type) {
 		v.invalid(p.addressPath(), v1alpha1.AddressAuto, "only for components with expose: %s or %s",
 			v1alpha1.ExposeNodePort, v1alpha1.ExposeLoadBalancer)

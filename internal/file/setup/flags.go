@@ -82,7 +82,7 @@ func (p part) unknownFlag(spec *v1alpha1.Spec, arg string) *unknownFlag {
 
 // args requires flags in the extraArgs of a component, or of all components of some kinds: each at most once, and none
 // that has an owner.
-func (v *validator) args(component *field.Path, args []string, kinds ...topology.Kind) {
+func (v *fields) args(component *field.Path, args []string, kinds ...topology.Kind) {
 	seen := map[string]bool{}
 	for i, a := range args {
 		at := component.Child("extraArgs").Index(i)

@@ -1,7 +1,6 @@
 package setup
 
 import (
-	"regexp"
 	"slices"
 	"strings"
 
@@ -21,7 +20,7 @@ const (
 )
 
 // name requires a DNS label as the name of a list item.
-func (v *validator) name(p *field.Path, name string) {
+func (v *fields) name(p *field.Path, name string) {
 	if name == "" {
 		v.required(p, "")
 		return
@@ -29,19 +28,19 @@ func (v *validator) name(p *field.Path, name string) {
 	v.label(p, name)
 }
 
-func (v *validator) label(p *field.Path, s string) {
+func (v *fields) label(p *field.Path, s string) {
 	if len(validation.IsDNS1123Label(s)) > 0 {
 		v.invalid(p, s, labelFormat)
 	}
 }
 
-func (v *validator) subdomain(p *field.Path, s string) {
+func (v *fields) subdomain(p *field.Path, s string) {
 	if len(validation.IsDNS1123Subdomain(s)) > 0 {
 		v.invalid(p, s, subdomainFormat)
 	}
 }
 
-func (v *validator) port(p *field.Path, n int32) {
+func (v *fields) port(p *field.Path, n int32) {
 	if len(validation.IsValidPortNum(int(n))) > 0 {
 		v.invalid(p, n, "must be between 1 and 65535")
 	}
@@ -49,7 +48,7 @@ func (v *validator) port(p *field.Path, n int32) {
 
 // release requires a supported kcp release. A release newer than the newest supported one is valid and gets the flags
 // of that one (see File.Notes).
-func (v *validator) release(p *field.Path, s string) {
+func (v *fields) release(p *field.Path, s string) {
 	parsed, err := version.ParseSemantic(s)
 	switch {
 	case err != nil || !strings.HasPrefix(s, "v"):
@@ -67,17 +66,7 @@ const (
 	digestPattern = `sha256:[0-9a-f]{64}|sha512:[0-9a-f]{128}`
 )
 
-// matches reports whether a pattern matches all of s.
-func (v *validator) matches(pattern, s string) bool {
-	re := v.patterns[pattern]
-	if re == nil {
-		re = regexp.MustCompile(`^(?:` + pattern + `)$`)
-		v.patterns[pattern] = re
-	}
-	return re.MatchString(s)
-}
-
-func (v *validator) image(p *field.Path, i v1alpha1.Image) {
+func (v *fields) image(p *field.Path, i v1alpha1.Image) {
 	if i.Repository != "" && !v.matches(repositoryPattern, i.Repository) {
 		v.invalid(p.Child("repository"), i.Repository, "must be an image repository such as %s, without tag and digest",
 			defaultRepository)
@@ -99,7 +88,7 @@ func (v *validator) image(p *field.Path, i v1alpha1.Image) {
 }
 
 // tag requires an image tag. A tag that is a release selects the flags, so the release must be supported.
-func (v *validator) tag(p *field.Path, tag string) {
+func (v *fields) tag(p *field.Path, tag string) {
 	if !v.matches(tagPattern, tag) {
 		v.invalid(p, tag, "must be an image tag: at most 128 letters, digits, '_', '.' and '-'")
 		return
@@ -109,7 +98,7 @@ func (v *validator) tag(p *field.Path, tag string) {
 	}
 }
 
-func (v *validator) imageReference(p *field.Path, s string) {
+func (v *fields) imageReference(p *field.Path, s string) {
 	if !v.matches(repositoryPattern+`(?::`+tagPattern+`)?(?:@(?:`+digestPattern+`))?`, s) {
 		v.invalid(p, s, "must be an image such as %s", EtcdImage)
 	}
@@ -123,4 +112,12 @@ func sortedNames(list corev1.ResourceList) []corev1.ResourceName {
 	}
 	slices.Sort(out)
 	return out
+}
+
+func (v *fields) secretName(p *field.Path, name string) {
+	if name == "" {
+		v.required(p, "the name of a Secret")
+		return
+	}
+	v.subdomain(p, name)
 }

@@ -33,6 +33,9 @@ func defaultPathMappings(spec *v1alpha1.Spec) {
 	}
 }
 
+// frontProxyFields checks fields of spec.frontProxies.
+type frontProxyFields struct{ authenticationFields }
+
 // frontProxies checks the certificates and the path mappings of front-proxies.
 func (v *validator) frontProxies() {
 	for i := range v.setup.Spec.FrontProxies {
@@ -49,7 +52,7 @@ func (v *validator) frontProxies() {
 	}
 }
 
-func (v *validator) serving(p *field.Path, s *v1alpha1.Serving, hostname string) {
+func (v frontProxyFields) serving(p *field.Path, s *v1alpha1.Serving, hostname string) {
 	at := p.Child("serving")
 	if !s.Edge {
 		v.secretName(at.Child("secret"), s.Secret)
@@ -87,15 +90,7 @@ func (v *validator) edge(p *field.Path, f *v1alpha1.FrontProxy) {
 	}
 }
 
-func (v *validator) secretName(p *field.Path, name string) {
-	if name == "" {
-		v.required(p, "the name of a Secret")
-		return
-	}
-	v.subdomain(p, name)
-}
-
-func (v *validator) pathMappings(p *field.Path, all []v1alpha1.PathMapping) {
+func (v frontProxyFields) pathMappings(p *field.Path, all []v1alpha1.PathMapping) {
 	seen := map[string]bool{}
 	for i := range all {
 		m, at := &all[i], p.Index(i)
@@ -123,7 +118,7 @@ func (v *validator) pathMappings(p *field.Path, all []v1alpha1.PathMapping) {
 
 // mappedPath requires a path that kcp can register beside its own. It registers each path with and without a trailing
 // slash, and ends if two are the same (kcp: pkg/proxy/lookup/lookup.go; net/http.ServeMux).
-func (v *validator) mappedPath(p *field.Path, path string, seen map[string]bool) {
+func (v frontProxyFields) mappedPath(p *field.Path, path string, seen map[string]bool) {
 	trimmed := strings.TrimRight(path, "/")
 	is := func(other string) bool { return strings.TrimRight(other, "/") == trimmed }
 	switch {
@@ -142,7 +137,7 @@ func (v *validator) mappedPath(p *field.Path, path string, seen map[string]bool)
 }
 
 // backend requires an https URL, which may have a path.
-func (v *validator) backend(p *field.Path, s string) {
+func (v frontProxyFields) backend(p *field.Path, s string) {
 	if s == "" {
 		v.required(p, "the https URL of the server")
 		return

@@ -14,7 +14,7 @@ const maxIssuers = 64
 
 // issuers checks an AuthenticationConfiguration as kcp does when it starts (k8s.io/apiserver:
 // pkg/apis/apiserver/validation), except that it does not compile expressions.
-func (v *validator) issuers(p *field.Path, all []v1alpha1.JWTAuthenticator) {
+func (v authenticationFields) issuers(p *field.Path, all []v1alpha1.JWTAuthenticator) {
 	switch {
 	case len(all) == 0:
 		v.required(p, "at least one issuer")
@@ -37,7 +37,7 @@ func (v *validator) issuers(p *field.Path, all []v1alpha1.JWTAuthenticator) {
 	}
 }
 
-func (v *validator) issuer(p *field.Path, i v1alpha1.Issuer) {
+func (v authenticationFields) issuer(p *field.Path, i v1alpha1.Issuer) {
 	v.issuerURL(p.Child("url"), i.URL)
 	if i.DiscoveryURL != "" {
 		v.issuerURL(p.Child("discoveryURL"), i.DiscoveryURL)
@@ -54,7 +54,7 @@ func (v *validator) issuer(p *field.Path, i v1alpha1.Issuer) {
 	}
 	switch policy := i.AudienceMatchPolicy; {
 	case policy != "" && policy != matchAny:
-		oneOf(v, p.Child("audienceMatchPolicy"), policy, matchAny)
+		oneOf(v.fields, p.Child("audienceMatchPolicy"), policy, matchAny)
 	case policy == "" && len(i.Audiences) > 1:
 		v.required(p.Child("audienceMatchPolicy"), "must be %s for several audiences", matchAny)
 	}
@@ -64,14 +64,14 @@ func (v *validator) issuer(p *field.Path, i v1alpha1.Issuer) {
 const matchAny = "MatchAny"
 
 // expression requires a value that is not in seen, and adds it.
-func (v *validator) expression(p *field.Path, s string, seen map[string]bool) {
+func (v authenticationFields) expression(p *field.Path, s string, seen map[string]bool) {
 	if s == "" {
 		v.required(p, "")
 	}
 	v.unique(p, s, seen)
 }
 
-func (v *validator) claimRules(p *field.Path, rules []v1alpha1.ClaimValidationRule) {
+func (v authenticationFields) claimRules(p *field.Path, rules []v1alpha1.ClaimValidationRule) {
 	claims := map[string]bool{}
 	expressions := map[string]bool{}
 	for i, r := range rules {
@@ -91,7 +91,7 @@ func (v *validator) claimRules(p *field.Path, rules []v1alpha1.ClaimValidationRu
 
 const oneClaim = "must have exactly one of claim and expression"
 
-func (v *validator) claimMappings(p *field.Path, j *v1alpha1.JWTAuthenticator) {
+func (v authenticationFields) claimMappings(p *field.Path, j *v1alpha1.JWTAuthenticator) {
 	m := j.ClaimMappings
 	v.prefixedClaim(p.Child("username"), m.Username)
 	if m.Groups != nil {
@@ -120,7 +120,7 @@ func (v *validator) claimMappings(p *field.Path, j *v1alpha1.JWTAuthenticator) {
 	v.emailVerified(p.Child("username", "expression"), j)
 }
 
-func (v *validator) prefixedClaim(p *field.Path, c v1alpha1.PrefixedClaim) {
+func (v authenticationFields) prefixedClaim(p *field.Path, c v1alpha1.PrefixedClaim) {
 	switch {
 	case (c.Claim == "") == (c.Expression == ""):
 		v.forbidden(p, "%s", oneClaim)
@@ -134,7 +134,7 @@ func (v *validator) prefixedClaim(p *field.Path, c v1alpha1.PrefixedClaim) {
 }
 
 // emailVerified requires that a name from the claim email is used only if the issuer has verified it.
-func (v *validator) emailVerified(p *field.Path, j *v1alpha1.JWTAuthenticator) {
+func (v authenticationFields) emailVerified(p *field.Path, j *v1alpha1.JWTAuthenticator) {
 	const email, verified = "claims.email", "claims.email_verified"
 	name := j.ClaimMappings.Username.Expression
 	if !v.matches(`(?s).*claims\.email\b.*`, strings.ReplaceAll(name, verified, "")) {

@@ -58,12 +58,12 @@ func (v *validator) target(p *field.Path, t v1alpha1.Target) {
 	case t.Shard != "":
 		v.reference(p.Child("shard"), "shard", t.Shard, v.shardNames())
 	default:
-		v.accepting(p.Child("frontProxy"), t.FrontProxy, v.frontProxyChoices())
+		v.accepting(p.Child("frontProxy"), t.FrontProxy, frontProxyChoices(&v.setup.Spec))
 	}
 }
 
 // subject requires a user or a group that fits into a certificate.
-func (v *validator) subject(p *field.Path, s string) {
+func (v *fields) subject(p *field.Path, s string) {
 	switch {
 	case s == "":
 		v.required(p, "")

@@ -64,8 +64,11 @@ type object struct {
 	owner string
 }
 
-// names checks all names, and the names of objects that are derived from them.
-func (v *validator) names() {
+// names are the names in a setup, and those of the objects that are derived from them.
+type names struct{ *validator }
+
+// check checks all names, and the names of objects that are derived from them.
+func (v names) check() {
 	name, path := v.setup.Metadata.Name, metadataName()
 	switch {
 	case name == "":
@@ -103,7 +106,7 @@ type named struct {
 }
 
 // named returns all components and kubeconfigs that have a name.
-func (v *validator) named() []named {
+func (v names) named() []named {
 	var out []named
 	for _, p := range v.parts {
 		if !p.kind.Singleton() {
@@ -119,7 +122,7 @@ func (v *validator) named() []named {
 
 // deriving returns everything from whose names the names of objects are derived. The names of agents and of physical
 // clusters have other checks.
-func (v *validator) deriving() []named {
+func (v names) deriving() []named {
 	out, seen := v.named(), map[string]bool{}
 	for i, a := range v.setup.Spec.Agents {
 		if seen[a.Name] || len(validation.IsDNS1035Label(a.Name)) > 0 {
@@ -146,7 +149,7 @@ func (v *validator) deriving() []named {
 }
 
 // objects returns the names of all objects that could be too long or collide.
-func (v *validator) objects() []object {
+func (v names) objects() []object {
 	var out []object
 	add := func(k topology.Kind, name string, path *field.Path, owner string, parts []string) {
 		setup := v.setup.Metadata.Name
@@ -175,7 +178,7 @@ func (v *validator) objects() []object {
 }
 
 // objectNames checks that the names of all objects are valid and unique.
-func (v *validator) objectNames() {
+func (v names) objectNames() {
 	if len(v.errs) > 0 {
 		return // an invalid name makes the names of objects invalid
 	}
@@ -205,7 +208,7 @@ func (v *validator) objectNames() {
 }
 
 // nameAt returns the name at a path of named, or the setup's name.
-func (v *validator) nameAt(p *field.Path) string {
+func (v names) nameAt(p *field.Path) string {
 	for _, n := range v.deriving() {
 		if n.path.String() == p.String() {
 			return n.name
@@ -217,7 +220,7 @@ func (v *validator) nameAt(p *field.Path) string {
 // over returns the number of characters by which the name is too long.
 func (o object) over() int { return max(0, len(o.name)-o.limit) }
 
-func (v *validator) tooLong(o object) {
+func (v names) tooLong(o object) {
 	unit := "characters"
 	if o.over() == 1 {
 		unit = "character"

@@ -9,9 +9,12 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
-// placement checks that a component which is dialled from another cluster has a URL: within its own cluster a
-// component is reached by its Service, from elsewhere by its URL.
-func (v *validator) placement() {
+// placement is where the components of a setup run, and where those run that dial them.
+type placement struct{ *validator }
+
+// check requires that a component which is dialled from another cluster has a URL: within its own cluster a component
+// is reached by its Service, from elsewhere by its URL.
+func (v placement) check() {
 	if slices.ContainsFunc(v.parts, func(p part) bool { return !slices.Contains(v.clusterNames(), p.Cluster) }) {
 		return // unknown clusters are reported already
 	}
@@ -30,7 +33,7 @@ func (v *validator) placement() {
 // servedToTenants requires that an agent or the controller of workloads on another cluster reaches the virtual
 // workspaces of all shards: it dials the URL of every shard in an APIExportEndpointSlice, and front-proxies do not
 // forward these requests.
-func (v *validator) servedToTenants() {
+func (v placement) servedToTenants() {
 	separate := map[string]bool{}
 	for _, s := range v.setup.Spec.VirtualWorkspaces {
 		separate[s.Shard] = true
@@ -56,7 +59,7 @@ func (v *validator) servedToTenants() {
 
 // beside reports whether an agent is in another namespace of the Kubernetes cluster on which a server is: names of
 // Services lead there, too.
-func (v *validator) beside(p part, server string) bool {
+func (v placement) beside(p part, server string) bool {
 	if p.kind != topology.Agent {
 		return false
 	}
@@ -82,7 +85,7 @@ func explained(client topology.Kind) string {
 
 // tenants returns the agents, the controller of workloads and the syncers, except on unknown clusters, which are
 // reported already.
-func (v *validator) tenants() []part {
+func (v placement) tenants() []part {
 	var out []part
 	for i := range v.setup.Spec.Agents {
 		a := &v.setup.Spec.Agents[i]
@@ -109,18 +112,10 @@ func (v *validator) tenants() []part {
 }
 
 // dialers returns the components that dial others, with the tenants.
-func (v *validator) dialers() []part { return append(slices.Clone(v.parts), v.tenants()...) }
-
-// originPlacement marks fields that are required only because of the placement of components.
-const originPlacement = "placement"
-
-func (v *validator) unplaced(p *field.Path, format string, args ...any) {
-	v.required(p, format, args...)
-	v.errs[len(v.errs)-1].Origin = originPlacement
-}
+func (v placement) dialers() []part { return append(slices.Clone(v.parts), v.tenants()...) }
 
 // remoteClient returns a component on another cluster that dials p. It is empty if no component does.
-func (v *validator) remoteClient(p part) topology.ID {
+func (v placement) remoteClient(p part) topology.ID {
 	for _, q := range v.parts {
 		if q.Cluster != p.Cluster && q.inTopology().Dials(p.inTopology()) {
 			return q.id()
@@ -130,8 +125,8 @@ func (v *validator) remoteClient(p part) topology.ID {
 }
 
 // externalHostname is required if a component dials a front-proxy on another cluster.
-func (v *validator) externalHostname() {
-	choices := v.frontProxyChoices()
+func (v placement) externalHostname() {
+	choices := frontProxyChoices(&v.setup.Spec)
 	for _, p := range v.dialers() {
 		if !p.kind.Dials(topology.FrontProxy) {
 			continue
@@ -151,10 +146,6 @@ func (v *validator) externalHostname() {
 }
 
 // frontProxyChoices are the front-proxies that components may dial.
-func (v *validator) frontProxyChoices() []topology.FrontProxyChoice {
-	return frontProxyChoices(&v.setup.Spec)
-}
-
 func frontProxyChoices(spec *v1alpha1.Spec) []topology.FrontProxyChoice {
 	var out []topology.FrontProxyChoice
 	for i := range spec.FrontProxies {

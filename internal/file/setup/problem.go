@@ -114,8 +114,8 @@ func (d *decoder) follows(e *field.Error) bool {
 	for _, f := range d.failed {
 		switch {
 		case within(e.Field, f),
-			e.Type == field.ErrorTypeNotFound && names(f, listOf(e.Field)),
-			e.Origin == originPlacement && (names(f, "spec.clusters") || strings.HasSuffix(f, ".cluster")):
+			e.Type == field.ErrorTypeNotFound && isNameIn(f, listOf(e.Field)),
+			e.Origin == originPlacement && (isNameIn(f, "spec.clusters") || strings.HasSuffix(f, ".cluster")):
 			return true
 		}
 	}
@@ -133,8 +133,8 @@ func listOf(path string) string {
 	return "spec.frontProxies"
 }
 
-// names reports whether a path is a list, one of its items, or the name of an item.
-func names(path, list string) bool {
+// isNameIn reports whether a path is a list, one of its items, or the name of an item.
+func isNameIn(path, list string) bool {
 	return path == list || parent(path) == list || strings.HasSuffix(path, ".name") && parent(parent(path)) == list
 }
 

@@ -17,7 +17,7 @@ const noPrefix = "-"
 
 // issuerPrefix refuses a prefix with which names of an issuer can be reserved ones: system: and kcp:admin make
 // system:kcp:admin.
-func (v *validator) issuerPrefix(p *field.Path, prefix string) {
+func (v authenticationFields) issuerPrefix(p *field.Path, prefix string) {
 	for _, reserved := range reservedNames() {
 		if prefix != "" && (strings.HasPrefix(reserved, prefix) || strings.HasPrefix(prefix, reserved)) {
 			v.invalid(p, prefix, "with this prefix, the issuer can give its users names or groups that begin with %s, which have permissions in kcp: "+

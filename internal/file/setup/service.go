@@ -17,6 +17,9 @@ import (
 // httpsPortName is the name of the port that package render gives each Service.
 const httpsPortName = "https"
 
+// serviceFields checks overlays of Services.
+type serviceFields struct{ *fields }
+
 // services checks the Service of every component.
 func (v *validator) services() {
 	for _, p := range v.parts {
@@ -46,7 +49,7 @@ func (v *validator) service(p part, number int32) {
 }
 
 // ports checks the merged ports of a Service.
-func (v *validator) ports(ports []servicePort, ours int32) {
+func (v serviceFields) ports(ports []servicePort, ours int32) {
 	names := map[string]any{}
 	numbers := map[string]bool{}
 	for _, p := range ports {
@@ -92,7 +95,7 @@ type serviceOverlay struct {
 
 // uniquePorts reports whether an overlay lists each port number once, and adds an error if not: the merge would combine
 // the two. A list that replaces ours is not merged.
-func (v *validator) uniquePorts(o serviceOverlay) bool {
+func (v serviceFields) uniquePorts(o serviceOverlay) bool {
 	seen := map[any]bool{}
 	ports := portsOf(o.overlay)
 	for _, port := range ports {
@@ -144,7 +147,7 @@ func portsOf(service map[string]any) []map[string]any {
 // aliases checks the names of the additional Services of all components.
 func (v *validator) aliases() {
 	owners := map[string]string{}
-	for _, o := range v.objects() {
+	for _, o := range (names{v}).objects() {
 		owners[o.name] = o.owner
 	}
 	type place struct{ cluster, name string }

@@ -175,7 +175,7 @@ func TestEveryObjectsNameIsChecked(t *testing.T) {
 			s := parse(t, string(data))
 			s.Spec.PKI.KeyAlgorithm = v1alpha1.KeyECDSAP256 // quicker
 			checked := map[string]bool{}
-			for _, o := range newValidator(s).objects() {
+			for _, o := range (names{newValidator(s)}).objects() {
 				checked[o.name] = true
 			}
 			top := topology.Build(s)

@@ -17,7 +17,7 @@ import (
 )
 
 // selector checks which workspaces may use a cluster.
-func (v *validator) selector(p *field.Path, s *v1alpha1.WorkspaceSelector) {
+func (v workloadFields) selector(p *field.Path, s *v1alpha1.WorkspaceSelector) {
 	if s == nil {
 		return
 	}
@@ -91,7 +91,7 @@ func namespaceSchema(n *yaml.Node) reflect.Type {
 }
 
 // tenancy checks what the namespaces of workspaces have in a cluster, and what their pods may request.
-func (v *validator) tenancy(p *field.Path, t *v1alpha1.Tenancy) {
+func (v workloadFields) tenancy(p *field.Path, t *v1alpha1.Tenancy) {
 	if t == nil {
 		return
 	}
@@ -120,7 +120,7 @@ func (v *validator) tenancy(p *field.Path, t *v1alpha1.Tenancy) {
 }
 
 // namespaceObject checks an object for the namespaces of workspaces.
-func (v *validator) namespaceObject(p *field.Path, object v1alpha1.NamespaceObject, seen map[string]bool) {
+func (v workloadFields) namespaceObject(p *field.Path, object v1alpha1.NamespaceObject, seen map[string]bool) {
 	o := &unstructured.Unstructured{Object: object}
 	if _, ok := api.TemplateResource(o.GroupVersionKind()); !ok {
 		v.invalid(p.Child("kind"), o.GetKind(), "must be ResourceQuota or LimitRange with apiVersion v1, or "+

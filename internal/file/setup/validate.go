@@ -1,16 +1,10 @@
 package setup
 
 import (
-	"fmt"
-	"maps"
-	"regexp"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
-	"k8s.io/apimachinery/pkg/api/validate/content"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -28,7 +22,7 @@ const maxLogLevel = 10
 func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v := newValidator(s)
 	v.document()
-	v.names()
+	names{v}.check()
 	v.spec()
 	for _, p := range v.parts {
 		v.component(p)
@@ -47,68 +41,33 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.workloads()
 	v.featureGates()
 	v.flags()
-	v.placement()
+	placement{v}.check()
 	v.trust()
 	return v.errs
 }
 
-// validator collects the problems of a setup.
+// validator collects the problems of a setup. Its own methods compare fields with other parts of the setup. Those of the
+// sections see a field and nothing else.
 type validator struct {
 	setup *v1alpha1.Setup
 	parts []part
-	errs  field.ErrorList
-	// patterns caches compiled patterns, because a setup can have a thousand shards.
-	patterns map[string]*regexp.Regexp
+	*fields
+	agentFields
+	authenticationFields
+	etcdFields
+	exposeFields
+	frontProxyFields
+	serviceFields
+	workloadFields
+	workspaceFields
 }
 
 func newValidator(s *v1alpha1.Setup) *validator {
-	return &validator{setup: s, parts: parts(s), patterns: map[string]*regexp.Regexp{}}
-}
-
-func (v *validator) invalid(p *field.Path, value any, format string, args ...any) {
-	v.errs = append(v.errs, field.Invalid(p, value, fmt.Sprintf(format, args...)))
-}
-
-func (v *validator) required(p *field.Path, format string, args ...any) {
-	v.errs = append(v.errs, field.Required(p, fmt.Sprintf(format, args...)))
-}
-
-func (v *validator) forbidden(p *field.Path, format string, args ...any) {
-	v.errs = append(v.errs, field.Forbidden(p, fmt.Sprintf(format, args...)))
-}
-
-// oneOf requires one of some values.
-func oneOf[T ~string](v *validator, p *field.Path, value T, known ...T) {
-	var names []string
-	for _, k := range known {
-		if value == k {
-			return
-		}
-		names = append(names, string(k))
-	}
-	v.errs = append(v.errs, &field.Error{
-		Type: field.ErrorTypeNotSupported, Field: p.String(), BadValue: value,
-		Detail: "known: " + strings.Join(names, ", "),
-	})
-}
-
-// reference requires the name of something that exists.
-func (v *validator) reference(p *field.Path, what, name string, known []string) {
-	if slices.Contains(known, name) {
-		return
-	}
-	v.errs = append(v.errs, &field.Error{
-		Type: field.ErrorTypeNotFound, Field: p.String(), BadValue: name,
-		Detail: fmt.Sprintf("%s not found, known: %s", what, strings.Join(known, ", ")),
-	})
-}
-
-// unique requires a value that is not in seen, and adds it.
-func (v *validator) unique(p *field.Path, value string, seen map[string]bool) {
-	if value != "" && seen[value] {
-		v.errs = append(v.errs, field.Duplicate(p, value))
-	}
-	seen[value] = true
+	f := newFields()
+	auth := authenticationFields{f}
+	return &validator{setup: s, parts: parts(s), fields: f, agentFields: agentFields{f}, authenticationFields: auth,
+		etcdFields: etcdFields{f}, exposeFields: exposeFields{f}, frontProxyFields: frontProxyFields{auth},
+		serviceFields: serviceFields{f}, workloadFields: workloadFields{f}, workspaceFields: workspaceFields{f}}
 }
 
 func (v *validator) document() {
@@ -146,7 +105,7 @@ func (v *validator) spec() {
 	}
 }
 
-func (v *validator) external(p *field.Path, e v1alpha1.External) {
+func (v *fields) external(p *field.Path, e v1alpha1.External) {
 	switch {
 	case e.Hostname != "":
 		v.host(p.Child("hostname"), e.Hostname)
@@ -158,7 +117,7 @@ func (v *validator) external(p *field.Path, e v1alpha1.External) {
 	}
 }
 
-func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
+func (v *fields) clusters(p *field.Path, all []v1alpha1.Cluster) {
 	type place struct{ context, kubeconfig, namespace string }
 	seen := map[string]bool{}
 	places := map[place]string{}
@@ -192,7 +151,7 @@ func (v *validator) clusters(p *field.Path, all []v1alpha1.Cluster) {
 }
 
 // ipFamilies checks the address families of the Services on a cluster.
-func (v *validator) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
+func (v *fields) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
 	list, seen := at.Child("ipFamilies"), map[string]bool{}
 	if c.IPFamilyPolicy != "" {
 		oneOf(v, at.Child("ipFamilyPolicy"), c.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack,
@@ -213,8 +172,8 @@ func (v *validator) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
 }
 
 func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
-	oneOf(v, p.Child("store"), k.Store, v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory)
-	oneOf(v, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048,
+	oneOf(v.fields, p.Child("store"), k.Store, v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory)
+	oneOf(v.fields, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048,
 		v1alpha1.KeyRSA4096)
 	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
 		v.forbidden(p.Child("directory"), "only the store %s uses it", v1alpha1.PKIStoreDirectory)
@@ -237,7 +196,7 @@ func (v *validator) validity(p *field.Path, d time.Duration) {
 }
 
 // defaults checks the fields that spec.defaults and every component share, for components of some kinds.
-func (v *validator) defaults(p *field.Path, d v1alpha1.Defaults, kinds ...topology.Kind) {
+func (v *fields) defaults(p *field.Path, d v1alpha1.Defaults, kinds ...topology.Kind) {
 	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
 		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
 	}
@@ -256,51 +215,12 @@ func (v *validator) kinds() []topology.Kind {
 	return out
 }
 
-// replicas checks the number of replicas of a component that cannot leave it to others.
-func (v *validator) replicas(p *field.Path, n *int32) {
-	if n != nil && *n < 1 {
-		v.invalid(p.Child("replicas"), *n, "must be at least 1")
-	}
-}
-
 func (v *validator) component(p part) {
 	v.reference(p.path.Child("cluster"), "cluster", p.Cluster, v.clusterNames())
 	v.image(p.path.Child("image"), p.Image)
 	v.defaults(p.path, p.Defaults, p.kind)
 	if p.url != "" && p.url != v1alpha1.AddressAuto {
 		v.url(p.path.Child("url"), p.url, "https")
-	}
-}
-
-func (v *validator) resources(p *field.Path, r *corev1.ResourceRequirements) {
-	if r == nil {
-		return
-	}
-	v.quantities(p.Child("requests"), r.Requests)
-	v.quantities(p.Child("limits"), r.Limits)
-	for _, name := range sortedNames(r.Requests) {
-		request := r.Requests[name]
-		if limit, ok := r.Limits[name]; ok && request.Cmp(limit) > 0 {
-			v.invalid(p.Child("requests").Key(string(name)), request.String(),
-				"must be at most the limit, %s", limit.String())
-		}
-	}
-}
-
-func (v *validator) quantities(p *field.Path, list corev1.ResourceList) {
-	for _, name := range sortedNames(list) {
-		if q := list[name]; q.Sign() < 0 {
-			v.invalid(p.Key(string(name)), q.String(), "must not be negative")
-		}
-	}
-}
-
-func (v *validator) storage(p *field.Path, q *resource.Quantity, class string) {
-	if q != nil && q.Sign() <= 0 {
-		v.invalid(p.Child("storage"), q.String(), "must be greater than 0")
-	}
-	if class != "" {
-		v.subdomain(p.Child("storageClassName"), class)
 	}
 }
 
@@ -319,7 +239,7 @@ func (v *validator) shardLabels() {
 }
 
 // commonMetadata requires valid labels and annotations that kcpctl does not set itself.
-func (v *validator) commonMetadata(p *field.Path, m v1alpha1.CommonMetadata) {
+func (v *fields) commonMetadata(p *field.Path, m v1alpha1.CommonMetadata) {
 	labels, annotations := p.Child("labels"), p.Child("annotations")
 	v.labelMap(labels, m.Labels)
 	v.annotationMap(annotations, m.Annotations)
@@ -328,24 +248,6 @@ func (v *validator) commonMetadata(p *field.Path, m v1alpha1.CommonMetadata) {
 			if topology.IsOwnKey(key) {
 				v.forbidden(at.Key(key), "kcpctl sets it itself")
 			}
-		}
-	}
-}
-
-// annotationMap requires valid keys of annotations.
-func (v *validator) annotationMap(p *field.Path, all map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		for _, problem := range validation.IsQualifiedName(strings.ToLower(key)) {
-			v.invalid(p.Key(key), key, "%s", problem)
-		}
-	}
-}
-
-// labelMap requires valid labels.
-func (v *validator) labelMap(p *field.Path, all map[string]string) {
-	for _, key := range slices.Sorted(maps.Keys(all)) {
-		for _, problem := range append(content.IsLabelKey(key), validation.IsValidLabelValue(all[key])...) {
-			v.invalid(p.Key(key), all[key], "%s", problem)
 		}
 	}
 }
@@ -367,7 +269,7 @@ func (v *validator) virtualWorkspaces() {
 	}
 }
 
-func (v *validator) virtualWorkspaceURL(p *field.Path, s v1alpha1.ShardSpec) {
+func (v *fields) virtualWorkspaceURL(p *field.Path, s v1alpha1.ShardSpec) {
 	if s.VirtualWorkspaceURL != "" {
 		v.url(p.Child("virtualWorkspaceURL"), s.VirtualWorkspaceURL, "https")
 	}

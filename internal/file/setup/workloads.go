@@ -88,6 +88,9 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	}
 }
 
+// workloadFields checks fields of spec.workloads.
+type workloadFields struct{ *fields }
+
 // workloads checks spec.workloads.
 func (v *validator) workloads() {
 	w := v.setup.Spec.Workloads
@@ -124,7 +127,7 @@ func (v *validator) workloads() {
 }
 
 // computeWorkspace refuses the type of the controller for the workspace that has the type, and for those above it.
-func (v *validator) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, parent string, all []v1alpha1.Workspace) {
+func (v workloadFields) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, parent string, all []v1alpha1.Workspace) {
 	for _, ws := range all {
 		path := topology.ChildPath(parent, ws.Name)
 		if ws.Type == w.Workspace+":"+w.WorkspaceType && topology.Within(w.Workspace, path) {
@@ -136,7 +139,7 @@ func (v *validator) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, paren
 }
 
 // workloadAPIs checks the APIs to publish. kcp serves some APIs itself, in every workspace.
-func (v *validator) workloadAPIs(p *field.Path, apis []string) {
+func (v workloadFields) workloadAPIs(p *field.Path, apis []string) {
 	seen := map[string]bool{}
 	for i, a := range apis {
 		v.unique(p.Index(i), a, seen)
@@ -162,9 +165,9 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 		pl.context, pl.kubeconfig = topology.ConnectionOf(v.setup.Spec.Clusters, c)
 		v.clusterName(at.Child("name"), c.Name)
 		v.unique(at.Child("name"), c.Name, seen)
-		oneOf(v, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull, v1alpha1.SyncModeNone)
+		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull, v1alpha1.SyncModeNone)
 		if c.PodSecurity != "" {
-			oneOf(v, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurityPrivileged,
+			oneOf(v.fields, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurityPrivileged,
 				v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
 		}
 		v.labelMap(at.Child("labels"), c.Labels)
@@ -224,7 +227,7 @@ func (v *validator) clusterName(p *field.Path, name string) {
 }
 
 // commonName requires that a common name that is made of a name fits into a certificate.
-func (v *validator) commonName(p *field.Path, name, common string) {
+func (v workloadFields) commonName(p *field.Path, name, common string) {
 	if len(common) > maxSubject {
 		v.invalid(p, name, "is too long: the common name %s has %d characters, and the limit of a certificate is %d",
 			common, len(common), maxSubject)

@@ -46,6 +46,9 @@ func defaultWorkspaces(all []v1alpha1.Workspace) {
 	}
 }
 
+// workspaceFields checks fields of spec.workspaces.
+type workspaceFields struct{ *fields }
+
 func (v *validator) workspaces() {
 	all := v.setup.Spec.Workspaces
 	if len(all) == 0 {
@@ -53,7 +56,7 @@ func (v *validator) workspaces() {
 	}
 	p := field.NewPath("spec", "workspaces")
 	accepts := false
-	for _, c := range v.frontProxyChoices() {
+	for _, c := range frontProxyChoices(&v.setup.Spec) {
 		accepts = accepts || c.ClientCertificates
 	}
 	if !accepts {
@@ -80,7 +83,7 @@ func (v *validator) workspacesIn(p *field.Path, parent string, all []v1alpha1.Wo
 	}
 }
 
-func (v *validator) workspaceName(p *field.Path, parent, name string) {
+func (v workspaceFields) workspaceName(p *field.Path, parent, name string) {
 	switch {
 	case name == "":
 		v.required(p, "")
@@ -123,7 +126,7 @@ func (v *validator) workspaceSelector(p *field.Path, selector map[string]string)
 		gather.Few(known, gather.Listed, "; "))
 }
 
-func (v *validator) access(p *field.Path, all []v1alpha1.WorkspaceAccess) {
+func (v workspaceFields) access(p *field.Path, all []v1alpha1.WorkspaceAccess) {
 	seen := map[string]bool{}
 	for i, a := range all {
 		at := p.Index(i)
@@ -153,7 +156,7 @@ func (v *validator) access(p *field.Path, all []v1alpha1.WorkspaceAccess) {
 }
 
 // subjectNames requires names of users or groups, each once.
-func (v *validator) subjectNames(p *field.Path, all []string) {
+func (v workspaceFields) subjectNames(p *field.Path, all []string) {
 	seen := map[string]bool{}
 	for i, name := range all {
 		if strings.TrimSpace(name) == "" {
@@ -163,7 +166,7 @@ func (v *validator) subjectNames(p *field.Path, all []string) {
 	}
 }
 
-func (v *validator) rule(p *field.Path, r rbacv1.PolicyRule) {
+func (v workspaceFields) rule(p *field.Path, r rbacv1.PolicyRule) {
 	if len(r.Verbs) == 0 {
 		v.required(p.Child("verbs"), "")
 	}
@@ -178,7 +181,7 @@ func (v *validator) rule(p *field.Path, r rbacv1.PolicyRule) {
 	}
 }
 
-func (v *validator) bindings(p *field.Path, all []v1alpha1.WorkspaceBinding) {
+func (v workspaceFields) bindings(p *field.Path, all []v1alpha1.WorkspaceBinding) {
 	seen := map[string]bool{}
 	for i, b := range all {
 		at := p.Index(i)
@@ -214,7 +217,7 @@ func (v *validator) bindingsOfAgents(p *field.Path, workspace string, all []v1al
 	}
 }
 
-func (v *validator) claims(p *field.Path, all []v1alpha1.PermissionClaim) {
+func (v workspaceFields) claims(p *field.Path, all []v1alpha1.PermissionClaim) {
 	seen := map[string]bool{}
 	for i, c := range all {
 		at := p.Index(i)
