@@ -191,8 +191,7 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 	if o.oidc {
 		return o.runLogin(ctx, s)
 	}
-	access, declared, err := o.access(s)
-	if err != nil {
+	if _, _, err := o.access(s); err != nil {
 		return err
 	}
 	connect := s.connectStore
@@ -203,7 +202,13 @@ func (o *kubeconfigOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	if access, declared, err = o.access(s); err != nil { // again: the address may be one that the cluster assigns
+	return o.handOver(ctx, s)
+}
+
+// handOver makes the kubeconfig with a session that is connected, and delivers it.
+func (o *kubeconfigOptions) handOver(ctx context.Context, s *session) error {
+	access, declared, err := o.access(s) // the address may be one that the cluster assigns
+	if err != nil {
 		return err
 	}
 	if s.topology.Component(access.Target).Assignment.Pending() {

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
 	"strings"
 	"time"
 
 	"github.com/spf13/pflag"
+	"golang.org/x/sync/errgroup"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -163,15 +165,58 @@ const stopTimeout = time.Minute
 
 // foreground watches the processes until the command is interrupted, and then stops them, also after a run that failed.
 func (s *session) foreground(ctx context.Context, err error) error {
-	l, ok := workspace.Below(s.runtime).(*local.Runtime)
-	if !ok {
-		return err
-	}
+	l := workspace.Below(s.runtime).(*local.Runtime)
 	if err == nil {
 		s.env.note("running until you press Ctrl-C")
 		err = l.Wait(ctx)
 	}
+	return errors.Join(err, stop(ctx, l.StopAll))
+}
+
+// stop calls do with a time of its own: the command was interrupted.
+func stop(ctx context.Context, do ...func(context.Context) error) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	return errors.Join(err, l.StopAll(stopping))
+	for _, do := range do {
+		if err := do(stopping); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// notInstalled returns an error if the setup exists on this machine: what is ephemeral is removed in the end.
+func (s *session) notInstalled() error {
+	if _, err := os.Stat(s.layout.Dir); err != nil {
+		return nil
+	}
+	return clierr.New(clierr.Failed,
+		"omit --ephemeral, or remove the setup first: "+s.flags.command("down --purge")+"; or use another metadata.name",
+		"setup %q exists on this machine, and --ephemeral would remove its data", s.file.Setup.Metadata.Name)
+}
+
+// ephemeral runs a command with a kubeconfig, or waits until kcpctl is interrupted, while it watches the processes. Then
+// it removes the setup, also after a run that failed.
+func (s *session) ephemeral(ctx context.Context, err error, command []string) error {
+	l := workspace.Below(s.runtime).(*local.Runtime)
+	if err == nil && len(command) == 0 {
+		s.env.note("running until you press Ctrl-C, which removes everything")
+		err = l.Wait(ctx)
+	} else if err == nil {
+		err = s.during(ctx, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: command}).handOver)
+	}
+	return errors.Join(err, stop(ctx, l.StopAll, l.Purge))
+}
+
+// during watches the processes while a task runs. It ends with the task, or when a process has failed for good.
+func (s *session) during(ctx context.Context, watch func(context.Context) error, task func(context.Context, *session) error) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	g, ctx := errgroup.WithContext(ctx)
+	g.Go(func() error { return watch(ctx) })
+	g.Go(func() error {
+		defer end()
+		return task(ctx, s)
+	})
+	return g.Wait()
 }

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -28,12 +29,20 @@ const (
 
 var secretsModes = []string{secretsInclude, secretsOmit, secretsRedact}
 
+// forArgoCD is the value of --annotate for Argo CD, which applies objects in the order of this annotation
+// (argo-cd: docs/user-guide/sync-waves.md).
+const (
+	forArgoCD      = "argocd"
+	annotationWave = "argocd.argoproj.io/sync-wave"
+)
+
 type renderOptions struct {
 	env       *Env
 	setup     setupFlags
 	outputDir string
 	secrets   string
 	redact    bool
+	annotate  string
 }
 
 func newRenderCmd(env *Env) *cobra.Command {
@@ -69,6 +78,9 @@ On a terminal the values of Secrets are redacted unless --secrets says otherwise
 		"what to do with Secrets: "+either(secretsModes)+" (default: include; on a terminal redact)")
 	completeFlag(c, "secrets", fixed(secretsModes...))
 	f.BoolVar(&o.redact, "redact", false, "same as --secrets=redact")
+	f.StringVar(&o.annotate, "annotate", "",
+		"annotate the objects for another tool: argocd, with sync waves in the order in which up applies components")
+	completeFlag(c, "annotate", fixed(forArgoCD))
 	return c
 }
 
@@ -83,6 +95,9 @@ func (o *renderOptions) complete() error {
 	}
 	if !slices.Contains(secretsModes, o.secrets) {
 		return clierr.New(clierr.BadInput, oneOf(secretsModes), "invalid value %q for --secrets", o.secrets)
+	}
+	if o.annotate != "" && o.annotate != forArgoCD {
+		return clierr.New(clierr.BadInput, "use "+forArgoCD, "invalid value %q for --annotate", o.annotate)
 	}
 	return nil
 }
@@ -169,6 +184,9 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 			obj = obj.Redacted()
 		}
 	}
+	if o.annotate == forArgoCD && obj.Workspace == "" {
+		obj = withWave(obj)
+	}
 	text, err := obj.YAML()
 	if err != nil {
 		return document{}, err
@@ -188,6 +206,19 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 		path: filepath.Join(place, dir, name),
 		text: fmt.Sprintf("# %s\n%s", comment, text),
 	}, nil
+}
+
+// withWave returns an object with the sync wave of its component: those of kinds that come up first have the lowest.
+func withWave(obj render.Object) render.Object {
+	out := obj.DeepCopy()
+	annotations := out.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[annotationWave] = strconv.Itoa(slices.Index(topology.Kinds(), obj.Component.Kind()))
+	out.SetAnnotations(annotations)
+	obj.Unstructured = out
+	return obj
 }
 
 // writeFiles writes one file per object, and removes the files of objects that the setup no longer has.

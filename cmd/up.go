@@ -28,6 +28,9 @@ type upOptions struct {
 	dryRun         string
 	forceConflicts bool
 	foreground     bool
+	ephemeral      bool
+	// command is what follows --: it runs with the kubeconfig of an ephemeral setup.
+	command []string
 	// writeInstallation writes the ID of the installation into the setup file, and newInstallation creates the one
 	// that it names.
 	writeInstallation, newInstallation bool
@@ -42,7 +45,7 @@ type upOptions struct {
 func newUpCmd(env *Env) *cobra.Command {
 	o := &upOptions{env: env}
 	c := &cobra.Command{
-		Use:   "up",
+		Use:   "up [-- COMMAND [ARG...]]",
 		Short: "Deploy a setup, or apply changes to a running one",
 		Long: `Compare the setup with what is running, show the differences, apply only the differences, in dependency
 order, and wait until kcp serves: every shard is registered, and a workspace on each shard becomes
@@ -53,13 +56,24 @@ You can interrupt it at any time: rerun the same command to continue.
 --only limits a run to some components, whatever else has changed in the setup file. Their dependencies
 must be ready. The workspaces also need a front-proxy; skip them with --skip-canary.
 
+With --local --ephemeral and a command after --, kcpctl runs the command with a kubeconfig for kcp, and
+then removes everything. It exits with the exit code of the command.
+
 Exit codes: 0 done, 1 failed, 2 invalid flags or setup file, 3 not ready in time, 4 conflict, 130
 interrupted.`,
 		Example: `  kcpctl up
   kcpctl up -f examples/sharded.yaml --dry-run=server
-  kcpctl up --only shard/alpha --only etcd/alpha`,
-		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+  kcpctl up --only shard/alpha --only etcd/alpha
+  kcpctl up --local --ephemeral -- go test ./...`,
+		RunE: func(c *cobra.Command, args []string) error {
+			if at := c.ArgsLenAtDash(); at >= 0 {
+				args, o.command = args[:at], args[at:]
+			}
+			if err := noArgs(c, args); err != nil {
+				return err
+			}
+			return o.run(c.Context())
+		},
 	}
 	f := c.Flags()
 	o.setup.addStarting(f)
@@ -99,6 +113,8 @@ interrupted.`,
 	f.BoolVar(&o.newInstallation, run.FlagNewInstallation, false,
 		"create the installation that the setup file names in metadata.installation: it does not exist yet")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: keep running, and stop everything on Ctrl-C")
+	f.BoolVar(&o.ephemeral, "ephemeral", false,
+		"with --local: keep running, and on Ctrl-C or when the COMMAND ends, remove everything, as down --purge does")
 	return c
 }
 
@@ -106,6 +122,9 @@ func (o *upOptions) validate() error {
 	o.allowUnreachable, o.setup.forgetClusters = placeNames(o.allowUnreachable), placeNames(o.setup.forgetClusters)
 	if o.foreground && !o.setup.local.enabled {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground requires --local")
+	}
+	if err := o.validateEphemeral(); err != nil {
+		return err
 	}
 	if len(o.only) > 0 && len(o.pruneData) > 0 {
 		return clierr.New(clierr.BadInput, "omit --only", "--only deletes nothing, so --%s would have no effect",
@@ -128,6 +147,24 @@ func (o *upOptions) validate() error {
 		}
 	}
 	return errors.Join(checkDryRun(o.dryRun), checkTimeout(o.wait.timeout))
+}
+
+func (o *upOptions) validateEphemeral() error {
+	switch {
+	case !o.ephemeral && len(o.command) > 0:
+		return clierr.New(clierr.BadInput, "add --local --ephemeral, or see kcpctl kubeconfig --help",
+			"a command after -- requires --ephemeral")
+	case !o.ephemeral:
+	case !o.setup.local.enabled:
+		return clierr.New(clierr.BadInput, "add --local", "--ephemeral requires --local")
+	case o.dryRun != dryRunNone:
+		return clierr.New(clierr.BadInput, "omit one of them", "--dry-run starts nothing that --ephemeral could remove")
+	case o.writeInstallation:
+		return clierr.New(clierr.BadInput, "omit --write-installation", "--ephemeral removes the installation")
+	case len(o.command) > 0 && o.env.events != nil:
+		return clierr.New(clierr.BadInput, "omit --output", "--output and a command both write to stdout")
+	}
+	return nil
 }
 
 func (o *upOptions) run(ctx context.Context) error {
@@ -155,6 +192,11 @@ func (o *upOptions) run(ctx context.Context) error {
 			return len(only) == 0 || slices.Contains(only, o.Component)
 		})
 	}
+	if o.ephemeral {
+		if err := s.notInstalled(); err != nil {
+			return err
+		}
+	}
 	defer s.close()
 	if err := o.connect(ctx, s, only); err != nil {
 		return err
@@ -172,7 +214,7 @@ func (o *upOptions) run(ctx context.Context) error {
 			Orphan: idsOfNames(o.orphan),
 		},
 	})
-	if err == nil && (o.env.events == nil || o.dryRun == dryRunServer) {
+	if err == nil && len(o.command) == 0 && (o.env.events == nil || o.dryRun == dryRunServer) {
 		err = o.printResult(ctx, s, res)
 	}
 	if o.writeInstallation && o.dryRun == dryRunNone {
@@ -181,7 +223,10 @@ func (o *upOptions) run(ctx context.Context) error {
 	if err == nil {
 		err = res.Refused // after what a dry run has shown
 	}
-	if o.foreground {
+	switch {
+	case o.ephemeral:
+		return s.ephemeral(ctx, err, o.command)
+	case o.foreground:
 		return s.foreground(ctx, err)
 	}
 	return err

@@ -27,6 +27,7 @@ type room struct {
 // rooms are all rooms, from the bottom to the top.
 func rooms() []room {
 	return []room{
+		{"pkg", "for the programs of others: it imports no package of kcpctl"},
 		{"internal/kit", "small tools that know nothing of kcp"},
 		{"internal/api", "types and tables: the setup file, clusters of workloads, APIs and releases of kcp"},
 		{"internal/desired", "what should be: components, certificates, kubeconfigs, objects, and what is recorded of them"},

@@ -1,0 +1,11 @@
+// Removes the kcp that the first part has started.
+'use strict';
+const { fail, run, state } = require('./runner.js');
+
+try {
+  if (state('kcpctl')) {
+    run(state('kcpctl'), 'down', '--local', '-f', state('file'), '--purge', '--yes');
+  }
+} catch (error) {
+  fail(error);
+}
