@@ -70,7 +70,7 @@ func StartWith(t testing.TB, o Options) *KCP {
 	}
 	// The command prints the path of the kubeconfig, and ends with its standard input: when this process ends, whatever
 	// the reason, kcpctl removes everything.
-	args := []string{"up", "--local", "--ephemeral", "--plain", "-f", file}
+	args := []string{"up", "--local", "--ephemeral", "--skip-canary", "--plain", "-f", file}
 	if o.BinDir != "" {
 		args = append(args, "--kcp-bin-dir", o.BinDir)
 	}
@@ -91,6 +91,7 @@ func StartWith(t testing.TB, o Options) *KCP {
 	t.Cleanup(func() { stop(t, c, stdin, output) })
 	path, err := bufio.NewReader(stdout).ReadString('\n')
 	if err != nil {
+		_ = c.Wait() // then all of its output is here
 		t.Fatalf("kcp has not started:\n%s", output)
 	}
 	return &KCP{Kubeconfig: strings.TrimSpace(path)}
