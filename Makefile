@@ -80,7 +80,7 @@ test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI,
 
 .PHONY: unit
 unit: packages $(GOTESTSUM) ## Run unit, golden and CLI tests, and a few random steps of the models
-	@$(TEST) -- $(FLAGS) -short $(UNIT)
+	@$(TEST) -- $(FLAGS) -short -timeout 20m $(UNIT)
 
 .PHONY: integration
 integration: packages apiserver $(GOTESTSUM) ## Run the packages with tests against a real kube-apiserver
@@ -102,7 +102,7 @@ race race-cmd race-sample: export CGO_ENABLED = 1
 .PHONY: race-sample
 race-sample: $(GOTESTSUM)
 	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
-	@$(TEST) -- $(FLAGS) -race -short $(RACE)
+	@$(TEST) -- $(FLAGS) -race -short -timeout 20m $(RACE)
 
 .PHONY: model-sample
 model-sample: packages $(GOTESTSUM)
