@@ -94,7 +94,7 @@ e2e: build $(GOTESTSUM) ## Run tests with a real kcp, on the testbed or on the c
 .PHONY: samples
 samples: race-sample model-sample model-workloads-sample faults-sample ## Run short parts of race, model and faults
 
-# The packages of the folders in which goroutines share the most, without those that start none and lock nothing.
+# The packages of the directories in which goroutines share the most, without those that start none and lock nothing.
 RACE = $(shell grep -rlE --include='*.go' --exclude='*_test.go' '^\s+go |"sync|/sync/|/parallel"' \
 	internal/kit internal/engine/proxy internal/runtime/kube internal/workload | xargs -n1 dirname | sort -u | sed 's,^,./,')
 
