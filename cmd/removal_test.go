@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -51,7 +52,8 @@ func typed(t *testing.T, rt *fakeruntime.Runtime, path, line string) (out, errs 
 func TestTimeoutOfUp(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, path := applied(t, withAlpha, withAlpha)
-		rt.States("root-shard", ready.State{Replicas: 1, Reason: "0/1 ready"})
+		late := slices.Repeat([]ready.State{{Replicas: 1, Reason: "0/1 ready"}}, 3000) // looks
+		rt.States("root-shard", append(late, ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1})...)
 		began := time.Now()
 		_, _, err := typed(t, rt, path, "up --timeout 7m")
 		require.Equal(t, clierr.NotReady, clierr.Code(err))
