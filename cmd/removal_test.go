@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -44,6 +46,20 @@ func typed(t *testing.T, rt *fakeruntime.Runtime, path, line string) (out, errs 
 	root.SetArgs(append(strings.Fields(line), "-f", path))
 	err = root.ExecuteContext(t.Context())
 	return stdout.String(), stderr.String(), err
+}
+
+// A component that does not become ready ends up at the time limit that the user gives.
+func TestTimeoutOfUp(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		rt, path := applied(t, withAlpha, withAlpha)
+		late := slices.Repeat([]ready.State{{Replicas: 1, Reason: "0/1 ready"}}, 3000) // looks
+		rt.States("root-shard", append(late, ready.State{Ready: true, Replicas: 1, ReadyReplicas: 1})...)
+		began := time.Now()
+		_, _, err := typed(t, rt, path, "up --timeout 7m")
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		require.ErrorContains(t, err, "timed out after 7m0s")
+		require.Equal(t, 7*time.Minute, time.Since(began))
+	})
 }
 
 // Up refuses to delete a shard that is no longer in the file. Diff shows that in every format.

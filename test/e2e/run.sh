@@ -86,4 +86,4 @@ if [ -n "${PART:-}" ]; then # every n-th test, so that the parts take about the 
 fi
 say "test $E2E_KCPCTL with $E2E_KUBECONFIG and $E2E_KCP_BIN_DIR"
 # Two packages run beside each other: while pods of one start and end, processes of the other have the processors.
-${TEST:-bin/gotestsum --format testname} --packages="${packages[*]}" -- -vet=off -ldflags=-w -count=1 -p 2 -parallel 8 -timeout $((nodes * 30))m "${flags[@]}"
+${TEST:-bin/gotestsum --format testname} --packages="${packages[*]}" -- -vet=off -ldflags=-w -count=1 -p 2 -parallel 8 -timeout 40m "${flags[@]}"

@@ -21,8 +21,10 @@ var mode = flag.String("faults", modeSlice,
 	"which requests fail: slice (every 19th), few (every third), some (each in one way) or all (each in every way)")
 
 const (
-	// workers is the number of concurrent cases: commands wait more than they compute.
+	// workers is the most concurrent cases: commands wait more than they compute.
 	workers = 10
+	// perWorker is how many cases a worker has at least: it begins with an installation of its own.
+	perWorker = 3
 	// patientWorkers is the same for cases that only wait for a minute.
 	patientWorkers = 12
 )
@@ -39,7 +41,8 @@ func TestFaults(t *testing.T) {
 		t.Run(sc.name, func(t *testing.T) {
 			want := sc.undisturbed(t)
 			t.Logf("an undisturbed run makes %d requests", len(want.requests))
-			sc.matrix(t, want, faults(want.requests, *mode, i), workers, results)
+			cases := faults(want.requests, *mode, i)
+			sc.matrix(t, want, cases, min(workers, len(cases)/perWorker+1), results)
 		})
 	}
 	others, err := shared.others(t.Context())

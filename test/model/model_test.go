@@ -29,7 +29,7 @@ import (
 )
 
 var (
-	wanted = flag.Int("model.steps", 500, "number of steps")
+	wanted = flag.Int("model.steps", 100, "number of steps")
 	only   = flag.String("model.steps-only", "", "names of steps, separated by commas: the others are not taken")
 	told   = flag.Bool("model.log", false, "print the log of a step immediately")
 )

@@ -26,7 +26,7 @@ import (
 )
 
 var (
-	wanted  = flag.Int("model.steps", 60, "number of steps")
+	wanted  = flag.Int("model.steps", 20, "number of steps")
 	told    = flag.Bool("model.log", false, "print the log of a step immediately")
 	without = flag.String("model.without", "", "rules and steps to leave out, separated by commas: see -model.list")
 	only    = flag.String("model.only", "", "rules to check, separated by commas. Default: all")

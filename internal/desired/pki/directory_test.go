@@ -22,6 +22,8 @@ type testDisk struct {
 	root string
 	// before is called before each change. If it fails, the change does not happen.
 	before func(change string) error
+	// synced are the files and directories that are on the disk when a step returns.
+	synced []string
 }
 
 func (d *testDisk) change(op, path string, do func() error) error {
@@ -37,7 +39,10 @@ func (d *testDisk) change(op, path string, do func() error) error {
 	return do()
 }
 
-func (d *testDisk) create(path string, data []byte, _ bool) error {
+func (d *testDisk) create(path string, data []byte, sync bool) error {
+	if sync {
+		d.synced = append(d.synced, path)
+	}
 	return d.change("create", path, func() error { return d.osDisk.create(path, data, false) })
 }
 
@@ -49,7 +54,10 @@ func (d *testDisk) removeAll(path string) error {
 	return d.change("remove", path, func() error { return d.osDisk.removeAll(path) })
 }
 
-func (d *testDisk) syncDirs(...string) error { return nil }
+func (d *testDisk) syncDirs(dirs ...string) error {
+	d.synced = append(d.synced, dirs...)
+	return nil
+}
 
 func load(t *testing.T, dir string) (*Directory, *State) {
 	t.Helper()
@@ -112,6 +120,28 @@ func TestDirectoryWritesOnlyWhatChanged(t *testing.T) {
 		"create .saving/leaves/default/demo-root-server.crt", "create .saving/leaves/default/demo-root-server.key", "rename .saving",
 		"rename .saved/leaves/default/demo-root-server.crt", "rename .saved/leaves/default/demo-root-server.key", "remove .saved",
 	}, steps)
+}
+
+// A machine that loses power loses no authority. Certificates can be issued again, and there are many of them.
+func TestDirectorySyncsWhatCannotBeIssuedAgain(t *testing.T) {
+	dir := t.TempDir()
+	_, s := issued(t, "")
+	d, _ := load(t, dir)
+	require.NoError(t, d.Save(t.Context(), s))
+	synced := d.disk.(*testDisk).synced
+	for name, data := range encodeFiles(s) {
+		file := filepath.Join(dir, dirStaging, filepath.FromSlash(name))
+		if isLeaf(name) {
+			require.NotContains(t, synced, file)
+			continue
+		}
+		if len(data) == 0 {
+			continue // no bundle
+		}
+		require.Contains(t, synced, file)
+		require.Contains(t, synced, filepath.Dir(file))
+	}
+	require.Equal(t, dir, synced[len(synced)-1], "the journal")
 }
 
 func TestDirectoryDropsTheBundleOfARotation(t *testing.T) {

@@ -90,6 +90,35 @@ func TestAPurgeHoldsTheLockToItsEnd(t *testing.T) {
 	require.NotEqual(t, first.CAs[topology.ServerCA].Cert, f.pki(two).CAs[topology.ServerCA].Cert)
 }
 
+// The inventory is the last that a purge deletes: if one fails, the next finds the rest by it.
+func TestAPurgeThatFailsKeepsTheInventory(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sharded)
+	admin := f.runtime(f.topology)
+	f.up(admin, run.PlanOptions{})
+	inventory := admin.topology.Object(topology.InventoryPart)
+	rule := func(group, resource string, names []any, verbs ...any) map[string]any {
+		return map[string]any{"apiGroups": []any{group}, "resources": []any{resource}, "resourceNames": names, "verbs": verbs}
+	}
+	const rbac = "rbac.authorization.k8s.io"
+	f.create(t, admin, rbac+"/v1", "Role", "roles", "not-the-pki", map[string]any{"rules": []any{
+		rule("*", "*", nil, "get", "list"), rule("", "configmaps", nil, "delete"), rule("", "secrets", []any{inventory}, "delete"),
+	}})
+	f.create(t, admin, rbac+"/v1", "RoleBinding", "rolebindings", "not-the-pki", map[string]any{
+		"subjects": []any{map[string]any{"kind": "User", "name": "purger", "apiGroup": rbac}},
+		"roleRef":  map[string]any{"kind": "Role", "name": "not-the-pki", "apiGroup": rbac},
+	})
+	r := f.runtime(f.parse(sharded, "purger"))
+	require.EventuallyWithT(t, func(c *assert.CollectT) {
+		_, err := r.Record(t.Context())
+		assert.NoError(c, err)
+	}, time.Minute, 50*time.Millisecond)
+	require.ErrorContains(t, r.Purge(t.Context()), "delete Secret/"+f.namespace+"/"+r.topology.Object(pkiPart))
+	require.NotNil(t, f.live(admin, kind.Secret, inventory))
+	require.NoError(t, admin.Purge(t.Context()))
+	require.Nil(t, f.live(admin, kind.Secret, inventory))
+}
+
 // The namespace that the setup made takes the Lease with it, some time before it is gone itself: that is not a loss.
 func TestTheLockGoesWithItsNamespace(t *testing.T) {
 	t.Parallel()

@@ -151,6 +151,20 @@ func TestProcessOfADeadRunIsFound(t *testing.T) {
 	require.Equal(t, pids, m.pids())
 }
 
+// The record comes before the process: a run that is killed in between leaves no process that no run knows.
+func TestAProcessIsRecordedBeforeItStarts(t *testing.T) {
+	m := newMachine(t)
+	rt := m.open(file()).rt
+	require.NoError(t, os.MkdirAll(rt.layout.path("components", alpha), 0o700))
+	w := &workload{name: alpha, hash: "new", dir: rt.layout.path("components", alpha)}
+	require.Error(t, rt.supervisor.start(&supervised{}, w, &binary{Path: "/nowhere"}, 0))
+	rec, err := rt.layout.record(alpha)
+	require.NoError(t, err)
+	require.NotNil(t, rec)
+	require.Equal(t, "new", rec.Hash)
+	require.Zero(t, rec.PID)
+}
+
 // A state directory that is moved away while kcp runs is missed, and not taken for a setup that was never installed.
 func TestStateDirectoryOfARunningSetupIsMissed(t *testing.T) {
 	m := newMachine(t)

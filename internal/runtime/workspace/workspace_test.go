@@ -264,6 +264,27 @@ func TestWorkspacesAreKeptWithWhatIsInThem(t *testing.T) {
 	})
 }
 
+// A workspace is not in another one because its path begins with that path.
+func TestWorkspacesWithSimilarNames(t *testing.T) {
+	const similar = `spec:
+  workspaces:
+  - {name: team}
+  - {name: team-a, access: [{clusterRole: view, groups: [team-a]}]}
+`
+	for name, prune := range map[string][]topology.ID{"kept": nil, "deleted": {"workspace/root:team"}} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, similar, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				w.use(t, "spec:\n  workspaces: [{name: team-a}]\n")
+				w.up.Options.PruneData = prune
+				require.Contains(t, w.mustRun(t), "delete root:team-a/clusterrolebindings/demo:role:view")
+				require.Equal(t, prune == nil, w.below.Kcp.In("root/workspaces/team") != nil)
+				require.NotNil(t, w.below.Kcp.In("root/workspaces/team-a"))
+			})
+		})
+	}
+}
+
 func TestChangesThatKcpDoesNotMake(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to, want string }{
 		"type": {

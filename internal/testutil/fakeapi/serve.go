@@ -301,7 +301,14 @@ func immutableUID() metav1.Status {
 	}
 }
 
+// Unserved is the answer of an API server to requests for a resource that it does not serve.
+const Unserved = "404 page not found"
+
 func fail(w http.ResponseWriter, code int, message string) {
+	if message == Unserved { // no Status
+		http.Error(w, message, code)
+		return
+	}
 	reason := map[int]metav1.StatusReason{
 		http.StatusNotFound: metav1.StatusReasonNotFound, http.StatusForbidden: metav1.StatusReasonForbidden,
 		http.StatusUnprocessableEntity: metav1.StatusReasonInvalid, http.StatusConflict: metav1.StatusReasonConflict,

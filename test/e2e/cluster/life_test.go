@@ -15,6 +15,7 @@ import (
 // TestClusterLife runs examples/sharded.yaml with one shard less through its life cycle, through mistakes that show only
 // while it runs, and through their repair.
 func TestClusterLife(t *testing.T) {
+	t.Parallel()
 	s := framework.NewCluster(t, "sharded")
 	require.Contains(t, s.Text, "  - name: beta\n")
 	s.Text = strings.Replace(s.Text, "  - name: beta\n", "", 1)

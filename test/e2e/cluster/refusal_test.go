@@ -13,10 +13,11 @@ import (
 )
 
 // silentLimit is the time limit of an up that meets a silent cluster, which it waits 10 s for.
-const silentLimit = time.Minute
+const silentLimit = 2 * time.Minute
 
 // TestClusterRefusals makes mistakes that up must report before it writes anything. It runs nothing.
 func TestClusterRefusals(t *testing.T) {
+	t.Parallel()
 	for _, tc := range []struct {
 		name, example string
 		prepare       func(t *testing.T, c *framework.Cluster) (flags []string)

@@ -12,3 +12,10 @@ func TestClusterInterrupted(t *testing.T) {
 	rolls := []framework.Part{{Name: "up continues when every server rolls", Do: framework.RollsInterrupted}}
 	framework.Lives(t, s, framework.Starts(), framework.Serves(), rolls, framework.Restarts(), framework.Leaves())
 }
+
+// TestLocalInterrupted stops kcp on this machine, and interrupts each phase of the up that starts it again.
+func TestLocalInterrupted(t *testing.T) {
+	s := framework.NewLocal(t, "sharded")
+	writes := []framework.Part{{Name: "workspaces on every shard", Do: framework.CreateWorkspaces}}
+	framework.Lives(t, s, framework.Starts(), writes, framework.Survives(), framework.Leaves())
+}

@@ -30,7 +30,7 @@ import (
 
 const (
 	etcdImage = "gcr.io/etcd-development/etcd:v3.6.16"
-	podWait   = 2 * time.Minute
+	podWait   = 5 * time.Minute // a back-off takes one
 )
 
 // realCluster is a setup of components of the tests' making, in a namespace of its own on a real cluster.

@@ -69,7 +69,11 @@ spec: {holderIdentity: syncer, renewTime: "%d"}`, name, b.n, name, more, b.n))
 
 // field returns a field of a Cluster.
 func (k *kcp) field(name string, path ...string) string {
-	v, _, _ := unstructured.NestedFieldNoCopy(k.Get(compute, clusters, "", name).Object, path...)
+	o := k.Get(compute, clusters, "", name)
+	if o == nil {
+		return ""
+	}
+	v, _, _ := unstructured.NestedFieldNoCopy(o.Object, path...)
 	return fmt.Sprint(v)
 }
 

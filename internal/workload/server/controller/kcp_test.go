@@ -139,9 +139,12 @@ func (k *kcp) eventually(condition func() bool, what string) {
 	require.Eventually(k, condition, time.Minute, 20*time.Millisecond, what)
 }
 
-// condition returns a condition of a Cluster as Status Reason: Message.
+// condition returns a condition of a Cluster as Status Reason: Message. It is empty while there is no Cluster.
 func (k *kcp) condition(name, kind string) string {
 	o := k.Get(compute, clusters, "", name)
+	if o == nil {
+		return ""
+	}
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")
 	for _, c := range all {
 		if m := c.(map[string]any); m["type"] == kind {

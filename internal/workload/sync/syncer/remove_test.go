@@ -3,10 +3,15 @@ package syncer
 import (
 	"cmp"
 	"fmt"
+	"net/http"
+	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 )
 
 func TestALeafStaysUntilThePodsAreGone(t *testing.T) {
@@ -45,6 +50,28 @@ func TestALeafWhoseObjectWasNeverSeen(t *testing.T) {
 	s.eventually(func() bool { return s.below("1a", deployments, "web") == nil }, "it is gone")
 	see()
 	s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, "the leaf does not wait for the end of the object")
+}
+
+// A cluster that stops serving the version of an object does not say that the object is gone.
+func TestALeafStaysWhileItsVersionIsNotServed(t *testing.T) {
+	s := newSides(t)
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
+	var asked atomic.Int32
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/deployments/web") {
+			asked.Add(1)
+			return http.StatusNotFound, fakeapi.Unserved
+		}
+		return 0, ""
+	})
+	isGone := func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }
+	s.kcp.Delete("1a", deployments, "shop", "web--c1")
+	s.eventually(func() bool { return asked.Load() > 1 || isGone() }, "the syncer asks again")
+	require.False(t, isGone())
+	s.physical.Refuse(nil)
+	s.eventually(func() bool { return s.below("1a", deployments, "web") == nil && isGone() }, "it is served again")
 }
 
 // A backup of kcp is restored, in which a leaf is being deleted. Its user has created the workload again since then,

@@ -1,4 +1,4 @@
-package local
+package long
 
 import (
 	"fmt"
