@@ -112,9 +112,7 @@ cert-manager and no CRDs.`,
 	f.BoolVar(&options.Plain, "plain", false, "print as if to a file: no color and no redrawing")
 	allow(f, anywhere, "color", "plain")
 	completeFlag(c, "color", fixed(ui.ColorAuto, ui.ColorAlways, ui.ColorNever))
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", plainFlagError(err))
-	})
+	c.SetFlagErrorFunc(flagError)
 	for _, g := range commandGroups(env) {
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, sub := range g.commands {
@@ -139,6 +137,7 @@ cert-manager and no CRDs.`,
 		}
 	}
 	rejectUnknown(c)
+	rejectSecondValues(c)
 	return c
 }
 
