@@ -93,7 +93,7 @@ func commandIn(root *cobra.Command, text string) (name string, takesSetup bool) 
 // sentence.
 func isArgument(c *cobra.Command, word string) bool {
 	switch {
-	case word == "" || word == "--":
+	case word == "" || word == "--" || word == "--help":
 		return false
 	case strings.HasPrefix(word, "-") || strings.ContainsAny(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/{"):
 		return true
