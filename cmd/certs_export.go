@@ -78,6 +78,7 @@ type certsImportOptions struct {
 	fromCluster bool
 	// replace replaces authorities and keys that the setup has.
 	replace bool
+	dryRun  bool
 }
 
 func newCertsImportCmd(env *Env) *cobra.Command {
@@ -117,6 +118,7 @@ from then on.
 	listUnder(c.Flags(), groupRisk, record.FlagReplaceAuthorities)
 	c.Flags().BoolVar(&o.fromCluster, "from-cluster", false,
 		"take over the authorities and keys of a kcp-operator installation")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be imported, and change nothing")
 	return c
 }
 
@@ -137,12 +139,42 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 		change = run.ReplaceInStore
 		add = pki.ImportReplacing
 	}
+	if o.dryRun {
+		return o.preview(ctx, s, func(to *pki.State) (*pki.State, *pki.ImportResult, error) {
+			return add(to, from, o.env.Now())
+		})
+	}
 	err = change(ctx, s.topology, s.runtime, s.store(), func(to *pki.State) (state *pki.State, err error) {
 		state, result, err = add(to, from, o.env.Now())
 		return state, err
 	})
 	if err != nil {
 		return err
+	}
+	o.printResult(s.store(), result)
+	return nil
+}
+
+// preview prints what add would import, unless the installation refuses it. It takes no lock.
+func (o *certsImportOptions) preview(
+	ctx context.Context, s *session, add func(*pki.State) (*pki.State, *pki.ImportResult, error),
+) error {
+	to, err := s.store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	after, result, err := add(to)
+	if err != nil {
+		return err
+	}
+	if s.runtime != nil && !o.replace {
+		known, err := s.runtime.Record(ctx)
+		if err == nil {
+			err = errors.Join(known.CheckRestored(), known.CheckAuthorities(after, s.store().String()))
+		}
+		if err != nil {
+			return err
+		}
 	}
 	o.printResult(s.store(), result)
 	return nil
@@ -172,8 +204,12 @@ func (o *certsImportOptions) printResult(store pki.Store, r *pki.ImportResult) {
 		if o.replace {
 			next += " --" + record.FlagReplaceAuthorities
 		}
-		fmt.Fprintf(w, "Imported into %s: %s. To issue certificates with them, run %s.\n",
-			store, strings.Join(r.Added, ", "), o.setup.command(next))
+		done := "Imported"
+		if o.dryRun {
+			done = "Dry run: would be imported"
+		}
+		fmt.Fprintf(w, "%s into %s: %s. To issue certificates with them, run %s.\n",
+			done, store, strings.Join(r.Added, ", "), o.setup.command(next))
 	}
 	if len(r.Same) > 0 {
 		fmt.Fprintf(w, "Already present: %s.\n", strings.Join(r.Same, ", "))

@@ -101,12 +101,19 @@ func (o *checkOptions) round(ctx context.Context, s *session) (*check.Report, er
 		if err != nil {
 			return nil, err
 		}
-		return check.Run(ctx, subject, check.Preflight), nil
+		return o.withNextSteps(check.Run(ctx, subject, check.Preflight)), nil
 	}
 	if err := subject.Prepare(ctx); err != nil {
 		return nil, err
 	}
-	return check.Run(ctx, subject, check.Health), nil
+	return o.withNextSteps(check.Run(ctx, subject, check.Health)), nil
+}
+
+func (o *checkOptions) withNextSteps(r *check.Report) *check.Report {
+	for i := range r.Results {
+		r.Results[i].Fix = o.env.nextSteps(r.Results[i].Fix)
+	}
+	return r
 }
 
 // objects renders what up would apply. If the PKI cannot be read, which another check reports, new certificates replace
@@ -128,6 +135,9 @@ func (o *checkOptions) finish(r *check.Report) error {
 		return err
 	}
 	if !r.Passed {
+		if here := o.env.session.isHere(); here != "" {
+			o.env.note(here)
+		}
 		return silent(clierr.Failed)
 	}
 	return nil

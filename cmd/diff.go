@@ -90,7 +90,7 @@ func (o *diffOptions) run(ctx context.Context) error {
 	}
 	d := ui.Difference{
 		Name: s.topology.Name, Summary: c.Plan.Summary(), Entries: diff.Entries(c.Plan, s.topology.Name, c.Drift),
-		Refused: c.Refused, Unknown: unknownDifferences(c.Plan),
+		Refused: o.env.withNextSteps(c.Refused), Unknown: unknownDifferences(c.Plan),
 	}
 	if err := o.print(c.Plan, d); err != nil {
 		return err

@@ -145,29 +145,6 @@ func (f *setupFlags) pkiDirectory(file *setup.File) pki.Store {
 	return pki.DirectoryStore(dir)
 }
 
-// command is a kcpctl command for the same setup, for the user to run next.
-func (f *setupFlags) command(name string) string { return "kcpctl " + name + f.args() }
-
-// args are the flags that lead to the same setup again, each with a space before it.
-func (f *setupFlags) args() string {
-	var b strings.Builder
-	if f.local.enabled {
-		b.WriteString(" --local")
-	}
-	for _, flag := range []struct{ name, value, byDefault string }{
-		{"-f", f.file, defaultFile}, {"--kubeconfig", f.kubeconfig, ""}, {"--context", f.context, ""},
-		{"-n", f.namespace, ""}, {"--as", f.as, ""}, {"--pki-dir", f.pkiDir, ""},
-	} {
-		if flag.value != flag.byDefault {
-			b.WriteString(" " + flag.name + " " + quote(flag.value))
-		}
-	}
-	for _, g := range f.asGroups {
-		b.WriteString(" --as-group " + quote(g))
-	}
-	return b.String()
-}
-
 // waitFlags are the flags of commands that apply something and wait until it is ready.
 type waitFlags struct {
 	timeout    time.Duration

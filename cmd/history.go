@@ -26,6 +26,7 @@ type historyOptions struct {
 	revision int
 	full     bool
 	write    bool
+	dryRun   bool
 	output   string
 }
 
@@ -53,6 +54,7 @@ possible. Nothing is applied: that is what up does.`,
 	completeFlag(c, "revision", o.setup.names(env, revisions))
 	c.Flags().BoolVar(&o.full, "full", false, "with --revision: print the setup with all defaults, and no comments")
 	c.Flags().BoolVar(&o.write, "write", false, "write the setup of --revision into the setup file")
+	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --write: only print the differences")
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
@@ -69,6 +71,9 @@ func (o *historyOptions) validate() error {
 	if o.full && (o.revision == 0 || o.write) {
 		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
 			"--full needs --revision, and cannot be used with --write")
+	}
+	if !o.write && o.dryRun {
+		return clierr.New(clierr.BadInput, "omit it: without --write, nothing is written", "--dry-run needs --write")
 	}
 	if !o.write {
 		return nil
@@ -148,13 +153,18 @@ func (o *historyOptions) restore(s *session, current *setup.File) error {
 		s.reporter.note(fmt.Sprintf("%s already has the setup of revision %d", current.Name, o.revision))
 		return nil
 	}
-	if err := current.Rewrite(o.setup.file, restored); err != nil {
-		return err
+	if !o.dryRun {
+		if err := current.Rewrite(o.setup.file, restored); err != nil {
+			return err
+		}
 	}
 	s.printEdit(restored)
 	if !kept {
 		s.reporter.note(fmt.Sprintf("%s could not be edited field by field, so it has the whole text of the "+
 			"revision, without comments", current.Name))
+	}
+	if o.dryRun {
+		return nil
 	}
 	s.reporter.note(fmt.Sprintf("wrote the setup of revision %d to %s; check it with %s, then run %s",
 		o.revision, current.Name, s.flags.command("diff"), s.flags.command("up")))

@@ -27,7 +27,7 @@ type importOptions struct {
 	// rootShard is the RootShard of the installation to read, if the namespace has several.
 	rootShard string
 	// fromCluster reads a running installation, and finish removes what kcp-operator has left of it.
-	fromCluster, finish, yes bool
+	fromCluster, finish, yes, dryRun bool
 }
 
 func newImportCmd(env *Env) *cobra.Command {
@@ -49,6 +49,7 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
   kubectl get rootshards,shards,frontproxies,cacheservers,virtualworkspaces,kubeconfigs.operator.kcp.io -o yaml | kcpctl import -f -
   kcpctl import -f values.yaml -f values-prod.yaml --name kcp -n kcp
   kcpctl import --from-cluster -n kcp -o kcp.yaml
+  kcpctl import --finish --dry-run
   kcpctl import --finish`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -63,6 +64,7 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
 		"with --from-cluster: the RootShard to read, if the namespace has several")
 	f.BoolVar(&o.finish, "finish", false,
 		"remove what kcp-operator has left of an installation that kcpctl has taken over")
+	f.BoolVar(&o.dryRun, "dry-run", false, "with --finish: print what would be removed, and change nothing")
 	addYes(f, &o.yes)
 	o.setup.addWithShorthand(f, "")
 	f.Lookup("namespace").Usage = "namespace of kcp-operator's objects, or with -f of objects that have none"
@@ -87,6 +89,8 @@ func (o *importOptions) check() error {
 	case o.rootShard != "" && !o.fromCluster:
 		return clierr.New(clierr.BadInput, "use it with --from-cluster",
 			"--root-shard selects an installation on a cluster")
+	case o.dryRun && !o.finish:
+		return clierr.New(clierr.BadInput, "omit it: only --finish changes something", "--dry-run needs --finish")
 	case checkOutputFile(o.output) != nil:
 		return checkOutputFile(o.output)
 	case o.setup.local.enabled:

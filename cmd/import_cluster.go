@@ -96,5 +96,5 @@ kcp-operator still runs this installation. To move it to kcpctl:
      collector would delete the Services, and kcp-operator the Shards in kcp.
        kcpctl import --finish%[5]s
 `, file, f.command("certs import --from-cluster"), f.command("up"), strings.Join(names, ", "),
-		strings.Replace(f.args(), " -f ", " --file ", 1))
+		f.args(fileFlag("import")))
 }

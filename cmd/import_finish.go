@@ -3,9 +3,11 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -38,6 +40,10 @@ func (o *importOptions) removeRemains(ctx context.Context) error {
 		fmt.Fprintf(o.env.Streams.Err, "kcp-operator has left nothing to remove in %s.\n", installation.Where())
 		return nil
 	}
+	if o.dryRun {
+		s.printPlan(remainsPlan(remains))
+		return nil
+	}
 	if yes, err := o.mayRemove(ctx, installation, remains); err != nil || !yes {
 		return err
 	}
@@ -56,6 +62,17 @@ func (o *importOptions) removeRemains(ctx context.Context) error {
 			s.store(), strings.Join(remains.Authorities, ", "), o.setup.command("certs export DIR"))
 	}
 	return err
+}
+
+// remainsPlan is a plan that deletes what is left.
+func remainsPlan(r *adopt.Remains) *plan.Plan {
+	var items []plan.Item
+	for _, o := range slices.Concat(r.Servers, r.Objects) {
+		items = append(items, plan.Item{Ref: plan.Ref{
+			GroupVersionKind: o.GroupVersionKind(), Namespace: o.GetNamespace(), Name: o.GetName(),
+		}})
+	}
+	return deletionOf(items)
 }
 
 // mayRemove reports whether a flag or the user confirms the removal.

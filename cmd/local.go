@@ -10,8 +10,11 @@ import (
 
 	"github.com/spf13/pflag"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/retry"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
@@ -75,6 +78,18 @@ func (s *session) orLocal(err error) error {
 		return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: strings.Replace(hint, cluster.HintLocal, here, 1)}
 	}
 	return clierr.Also(err, here)
+}
+
+// explained adds the next step to an error that can come from any request: kcp starts, or the setup is on this machine,
+// and not on a cluster that does not answer, or not to these credentials.
+func (s *session) explained(err error) error {
+	if kcp.LacksAPI(err) {
+		return clierr.Also(err, "wait until kcpctl status shows that kcp is ready, then run the command again")
+	}
+	if s == nil || !retry.IsUnreachable(err) && !retry.IsTLS(err) && !apierrors.IsUnauthorized(err) {
+		return err
+	}
+	return s.orLocal(err)
 }
 
 // useLocal builds the topology of the session's file on this machine.

@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"errors"
+	"io"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -32,9 +33,10 @@ func newLogsCmd(env *Env) *cobra.Command {
 		Use:   "logs COMPONENT...",
 		Short: "Print the logs of components",
 		Long: `Print the logs of all containers in the pods of components, or of their processes on this
-machine. If there is more than one component, each line begins with its component; if a component has
-more than one container, each line also has its pod and container. -f follows the logs until you press
-Ctrl-C, including the logs of pods and processes that start later, as in a rolling update.
+machine. If there is more than one component, each line begins with its component, and the lines are in
+the order of their times; if a component has more than one container, each line also has its pod and
+container. -f follows the logs until you press Ctrl-C, including the logs of pods and processes that start
+later, as in a rolling update.
 
 On this machine, the time of a line is the one that the component has written into it. A line without a
 time, such as the next lines of a panic, has the time of the line before.`,
@@ -103,25 +105,52 @@ func (o *logsOptions) run(ctx context.Context) error {
 	return o.printAll(ctx, s, selected)
 }
 
-// printAll prints the logs of several components: one after another, or those that are followed as they come. A
-// component without logs does not hide the logs of the others.
+// printAll prints the logs of several components: in the order of their times, or those that are followed as they come.
+// A component without logs does not hide the logs of the others.
 func (o *logsOptions) printAll(ctx context.Context, s *session, selected []topology.ID) error {
-	var g errgroup.Group
-	if !o.logs.Follow {
-		g.SetLimit(1)
+	out := o.env.Streams.Out
+	var names []string
+	for _, id := range selected {
+		names = append(names, string(id))
 	}
+	prefixes := out.Prefixes(names)
+	if !o.logs.Follow {
+		return o.merge(ctx, s, selected, prefixes)
+	}
+	var g errgroup.Group
 	errs := make([]error, len(selected))
-	lines := ui.NewLines(o.env.Streams.Out)
+	lines := ui.NewLines(out)
 	for i, id := range selected {
 		g.Go(func() error {
-			out := lines.From("[" + string(id) + "] ")
-			errs[i] = errors.Join(s.runtime.Logs(ctx, s.topology.Component(id), o.logs, out), out.Close())
-			if errs[i] != nil && o.logs.Follow {
+			to := lines.From(prefixes[i])
+			errs[i] = errors.Join(s.runtime.Logs(ctx, s.topology.Component(id), o.logs, to), to.Close())
+			if errs[i] != nil {
 				s.reporter.note(firstLine(errs[i].Error()))
 			}
 			return nil
 		})
 	}
 	_ = g.Wait()
+	return errors.Join(errs...)
+}
+
+// merge prints logs in the order of their times.
+func (o *logsOptions) merge(ctx context.Context, s *session, selected []topology.ID, prefixes []string) error {
+	options := o.logs
+	options.Timestamps = true
+	errs := make([]error, len(selected))
+	logs := make([]io.Reader, len(selected))
+	for i, id := range selected {
+		from, to := io.Pipe()
+		defer from.Close() // a writer ends
+		logs[i] = from
+		go func() {
+			errs[i] = s.runtime.Logs(ctx, s.topology.Component(id), options, to)
+			_ = to.Close()
+		}()
+	}
+	if err := ui.Merge(o.env.Streams.Out, prefixes, logs, o.logs.Timestamps); err != nil {
+		return err
+	}
 	return errors.Join(errs...)
 }

@@ -12,6 +12,7 @@ import (
 
 // note prints a remark.
 func (e *Env) note(msg string) {
+	msg = e.nextSteps(msg)
 	if e.events != nil {
 		e.events.note(msg)
 		return
@@ -41,13 +42,14 @@ func (r *reporter) note(msg string) {
 		r.env.note(msg)
 		return
 	}
-	r.progress.Observe(run.Event{Time: r.env.Now(), Scope: run.Note, Message: msg})
+	r.progress.Observe(run.Event{Time: r.env.Now(), Scope: run.Note, Message: r.env.nextSteps(msg)})
 }
 
 func (r *reporter) observe(e run.Event) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.progress != nil {
+		e.Message = r.env.nextSteps(e.Message)
 		r.progress.Observe(e)
 	}
 }

@@ -24,6 +24,7 @@ type restoreRepairOptions struct {
 	adopt         bool
 	deleteOrphans bool
 	deleteMissing bool
+	dryRun        bool
 	yes           bool
 	timeout       time.Duration
 	output        string
@@ -38,9 +39,10 @@ func newRestoreRepairCmd(env *Env) *cobra.Command {
 cluster on another: when shards were restored from different moments, one of the two can be without the
 other. kcp does not repair that.
 
-Without flags, repair lists what it finds, and changes nothing. The exit code is 1 if it finds something.
+Without flags, and with --dry-run, repair lists what it finds, and changes nothing. The exit code is 1 if it finds something.
 It reads all shards, and refuses if one does not answer.`,
 		Example: `  kcpctl restore repair
+  kcpctl restore repair --adopt --delete-missing --dry-run
   kcpctl restore repair --adopt --delete-missing`,
 		Args: noArgs,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
@@ -53,6 +55,7 @@ It reads all shards, and refuses if one does not answer.`,
 		"delete logical clusters that have lost their Workspaces, with everything in them")
 	f.BoolVar(&o.deleteMissing, "delete-missing", false,
 		"delete Workspaces whose logical clusters do not exist")
+	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be repaired, and change nothing")
 	addYes(f, &o.yes)
 	addTimeout(f, &o.timeout, "repair the workspaces")
 	addOutput(c, &o.output, "", machineFormats...)
@@ -91,6 +94,9 @@ func (o *restoreRepairOptions) run(ctx context.Context) error {
 		if _, chosen := r.Of(t); chosen {
 			r.Shown = append(r.Shown, t)
 		}
+	}
+	if o.dryRun && len(r.Shown) > 0 {
+		return silent(clierr.Failed)
 	}
 	if len(r.Shown) > 0 {
 		err = o.repair(ctx, s, r)

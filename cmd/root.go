@@ -31,6 +31,9 @@ type Env struct {
 	Open func(*topology.Topology, kube.Options) (run.Runtime, error)
 	// events are the events of a command with -o json, else nil.
 	events *events
+	// root has all commands, and session is the setup that this one works on: see nextSteps.
+	root    *cobra.Command
+	session *session
 	// Serve is called by commands that run for long, such as controller. Nil ignores it.
 	Serve func()
 }
@@ -46,6 +49,7 @@ func System() *Env {
 // Main runs kcpctl and returns its exit code.
 func Main(ctx context.Context, args []string, env *Env) int {
 	root := newRootCmd(env)
+	env.root, env.session = root, nil
 	root.SetArgs(args)
 	root.SetIn(env.Streams.In)
 	root.SetOut(env.Streams.Out)
@@ -54,6 +58,7 @@ func Main(ctx context.Context, args []string, env *Env) int {
 	if err != nil && ctx.Err() != nil && clierr.Code(err) != clierr.Interrupted {
 		err = clierr.New(clierr.Interrupted, "", "interrupted")
 	}
+	err = env.withNextSteps(env.session.explained(err))
 	if err != nil && !errors.Is(err, errSilent) {
 		ui.PrintError(env.Streams, err)
 	}
@@ -107,9 +112,7 @@ cert-manager and no CRDs.`,
 	f.BoolVar(&options.Plain, "plain", false, "print as if to a file: no color and no redrawing")
 	allow(f, anywhere, "color", "plain")
 	completeFlag(c, "color", fixed(ui.ColorAuto, ui.ColorAlways, ui.ColorNever))
-	c.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
-		return clierr.New(clierr.BadInput, "run "+c.CommandPath()+" --help", "%w", plainFlagError(err))
-	})
+	c.SetFlagErrorFunc(flagError)
 	for _, g := range commandGroups(env) {
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, sub := range g.commands {
@@ -134,6 +137,7 @@ cert-manager and no CRDs.`,
 		}
 	}
 	rejectUnknown(c)
+	rejectSecondValues(c)
 	return c
 }
 

@@ -77,7 +77,9 @@ func loadSetup(env *Env, flags *setupFlags) (*session, error) {
 		return nil, err
 	}
 	env.events.describe(f.Setup)
-	return (&session{env: env, flags: flags, reporter: &reporter{env: env}}).with(f)
+	s, err := (&session{env: env, flags: flags, reporter: &reporter{env: env}}).with(f)
+	env.session = s
+	return s, err
 }
 
 // with returns a session for another content of the setup file, such as an edited one. It is not connected.

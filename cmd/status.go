@@ -55,7 +55,9 @@ func (o *statusOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	screen := &ui.Screen{Stream: o.env.Streams.Out}
+	out := *o.env.Streams.Out
+	out.Live = out.Live && o.watch // only --watch clears the terminal
+	screen := &ui.Screen{Stream: &out}
 	for {
 		st, err := o.show(ctx, s, screen)
 		switch {

@@ -110,6 +110,15 @@ func (o *statusOptions) setNextCommands(st *status.Status) {
 			st.Rotations[i].Next += " --finish"
 		}
 	}
+	for _, next := range []*string{&st.PKINext, &st.LostKeysNext} {
+		*next = o.env.nextSteps(*next)
+	}
+	for i := range st.Clusters {
+		st.Clusters[i].Next = o.env.nextSteps(st.Clusters[i].Next)
+	}
+	for i := range st.Components {
+		st.Components[i].Next = o.env.nextSteps(st.Components[i].Next)
+	}
 	st.Next = o.nextCommand(st)
 }
 

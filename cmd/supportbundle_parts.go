@@ -148,13 +148,28 @@ func (b *bundle) partsOf(c *topology.Component) []bundlePart {
 		{dir + "state.yaml", "the state of " + id,
 			func(ctx context.Context) ([]byte, error) { return b.state(ctx, c) }},
 		{dir + "log.txt", "its last lines", b.command(logs...)},
-		{dir + "previous-log.txt", "those before its last restart", b.command(append(logs, "--previous")...)},
+		{dir + "previous-log.txt", "those before its last restart", b.previousLog(c)},
 	}
 	if b.session.layout == nil {
 		out = append(out, bundlePart{dir + "pods.yaml", "its pods",
 			func(ctx context.Context) ([]byte, error) { return b.pods(ctx, c) }})
 	}
 	return out
+}
+
+// previousLog returns the last lines before a component was restarted. Most were not: that is no error.
+func (b *bundle) previousLog(c *topology.Component) func(context.Context) ([]byte, error) {
+	return func(ctx context.Context) ([]byte, error) {
+		if b.unconnected != nil {
+			return nil, b.unconnected
+		}
+		var out bytes.Buffer
+		err := b.session.runtime.Logs(ctx, c, run.LogOptions{Previous: true, Tail: &b.tail}, &out)
+		if errors.Is(err, run.ErrNoPrevious) {
+			return []byte(err.Error() + "\n"), nil
+		}
+		return out.Bytes(), err
+	}
 }
 
 // command returns the output of a command of kcpctl, with its exit code if it is not 0.

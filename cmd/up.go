@@ -378,7 +378,7 @@ func (o *upOptions) recordInstallation(ctx context.Context, s *session) error {
 
 // nextCommands are the commands to run next, in the order in which they make sense.
 func (o *upOptions) nextCommands(t *topology.Topology) []string {
-	program, flags, admin, forward := quote(o.env.Program), o.setup.args(), "", " --port-forward"
+	program, flags, admin, forward := quote(o.env.Program), o.setup.args("-f"), "", " --port-forward"
 	if k := t.OfKind(topology.Kubeconfig); len(k) > 0 {
 		admin = " " + k[0].Name
 	}

@@ -4,8 +4,23 @@ import (
 	"bytes"
 	"io"
 	"slices"
+	"strings"
 	"sync"
 )
+
+// Prefixes returns the beginnings of the lines of several writers: aligned, and each in one of a few colours.
+func (s Style) Prefixes(names []string) []string {
+	colours := []string{"36", "32", "33", "35", "34"} // none that means a failure
+	longest := 0
+	for _, name := range names {
+		longest = max(longest, width(name))
+	}
+	var out []string
+	for i, name := range names {
+		out = append(out, s.sgr(colours[i%len(colours)], "["+name+"]")+strings.Repeat(" ", longest-width(name)+1))
+	}
+	return out
+}
 
 // Lines is an output that several writers share line by line.
 type Lines struct {

@@ -98,7 +98,9 @@ func (c *Client) at(path string) (dynamic.Interface, error) {
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
 	}
-	d, err := dynamic.NewForConfigAndClient(cfg, hc)
+	named := *hc
+	named.Transport = namesAPI{hc.Transport}
+	d, err := dynamic.NewForConfigAndClient(cfg, &named)
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}

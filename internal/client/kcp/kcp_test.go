@@ -188,7 +188,8 @@ func TestShard(t *testing.T) {
 		require.EqualError(t, err, "read shard alpha: not yours")
 		_, err = c.Shard(t.Context(), "alpha")
 		require.NotErrorIs(t, err, kcp.ErrNotRegistered, "a server that does not serve shards yet")
-		require.EqualError(t, err, "read shard alpha: the server could not find the requested resource")
+		require.EqualError(t, err, "read shard alpha: kcp does not serve core.kcp.io/v1alpha1/shards: it may still be starting")
+		require.True(t, kcp.LacksAPI(err))
 	})
 }
 

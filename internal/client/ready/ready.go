@@ -21,6 +21,8 @@ type State struct {
 	Reason string `json:"reason,omitempty"`
 	// Stuck means that waiting does not help: a missing image, a crash loop, an unschedulable pod.
 	Stuck bool `json:"stuck,omitempty"`
+	// Unexamined means that it was not found out whether it is ready, for Reason.
+	Unexamined bool `json:"-"`
 	// Detail helps to find the cause, such as the last lines that a crashed process logged.
 	Detail []string `json:"detail,omitempty"`
 	// Next is the command that repairs it, if there is one.

@@ -183,7 +183,7 @@ func TestARunningSetupPasses(t *testing.T) {
 				continue
 			}
 			if res.ID == "KCP114" {
-				require.Equal(t, "components dial only Services of their own cluster", res.Cause)
+				require.Equal(t, "all connections stay within one cluster", res.Cause)
 				continue
 			}
 			if res.Category == "Workloads" {

@@ -110,7 +110,7 @@ func reachable(ctx context.Context, s *Subject) (o outcome) {
 	s.loadState(ctx)
 	s.reached = slices.Concat(s.askClusters(ctx, all, &o), s.fromThisMachine(ctx))
 	if len(all) == 0 {
-		return skipped("components dial only Services of their own cluster")
+		return skipped("all connections stay within one cluster")
 	}
 	return o
 }

@@ -3,6 +3,7 @@ package check
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"io"
 	"net"
 	"sync"
@@ -84,6 +85,9 @@ type LogReader interface {
 	// Logs copies a component's logs.
 	Logs(ctx context.Context, c *topology.Component, o LogOptions, w io.Writer) error
 }
+
+// ErrNoPrevious is the error for the previous log of what has never been restarted.
+var ErrNoPrevious = errors.New("it has no previous log, because it was not restarted")
 
 // LogOptions select logs.
 type LogOptions struct {

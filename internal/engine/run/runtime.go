@@ -154,6 +154,9 @@ type Scaler interface {
 // LogOptions select logs.
 type LogOptions = check.LogOptions
 
+// ErrNoPrevious is the error for the previous log of what has never been restarted.
+var ErrNoPrevious = check.ErrNoPrevious
+
 // PlanOptions are the options of Plan and Apply.
 type PlanOptions struct {
 	// Force takes over fields that other managers own.

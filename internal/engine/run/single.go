@@ -134,7 +134,7 @@ func (m *mover) restoreReplicas(ctx context.Context, removed ...string) {
 			err = m.runtime.Scale(ctx, c, c.Replicas)
 		}
 		if err != nil {
-			m.note(fmt.Sprintf("%s runs one of %d replicas until the next kcpctl up: %s", c.ID(),
+			m.note(fmt.Sprintf("%s runs one of %d replicas until the next up: %s", c.ID(),
 				c.Replicas, FirstLine(err)))
 		}
 	}

@@ -12,11 +12,14 @@ import (
 
 // shards reads the registered shards from the root shard, if it is ready, and the logical clusters from each shard.
 func (c *collector) shards(ctx context.Context) {
-	switch {
-	case c.component(c.topology.Root().ID()).Unknown:
+	switch root := c.component(c.topology.Root().ID()); {
+	case root.Unexamined:
+		c.Problem = "the state of the root shard is unknown, so the registered shards are, too"
+		return
+	case root.Unknown:
 		c.Problem = "the cluster of the root shard cannot be reached, so the registered shards are unknown"
 		return
-	case !c.component(c.topology.Root().ID()).Ready:
+	case !root.Ready:
 		c.Problem = "the root shard is not ready, so the registered shards are unknown"
 		return
 	case len(c.state.CAs) == 0:

@@ -105,7 +105,7 @@ type Component struct {
 	Cluster string      `json:"cluster,omitempty"`
 	URL     string      `json:"url,omitempty"`
 	ready.State
-	// Unknown is true if its cluster cannot be reached.
+	// Unknown is true if its cluster cannot be reached, or its state could not be read.
 	Unknown bool `json:"unknown,omitempty"`
 	// Registered is whether a shard is registered. It is nil for other components, and if the root shard could not be
 	// asked.
@@ -277,6 +277,7 @@ func (c *collector) components(ctx context.Context) error {
 				Reason: "cluster " + comp.Cluster.Name + " cannot be reached"}
 		} else {
 			out.State = c.stateOf(ctx, comp)
+			out.Unknown = out.Unexamined
 		}
 		return out
 	})
@@ -294,7 +295,7 @@ func (c *collector) stateOf(ctx context.Context, comp *topology.Component) ready
 	defer cancel()
 	st, err := c.runtime.State(ctx, comp)
 	if err != nil {
-		return ready.State{Replicas: comp.Replicas, Reason: "unknown: " + err.Error()}
+		return ready.State{Replicas: comp.Replicas, Reason: "unknown: " + err.Error(), Unexamined: true}
 	}
 	return st
 }

@@ -188,7 +188,8 @@ func TestAComponentThatCannotBeAsked(t *testing.T) {
 		require.Len(t, s.Components, 5)
 		for _, c := range s.Components {
 			if c.ID == "shard/alpha" {
-				require.Equal(t, ready.State{Replicas: 1, Reason: "unknown: boom"}, c.State)
+				require.Equal(t, ready.State{Replicas: 1, Reason: "unknown: boom", Unexamined: true}, c.State)
+				require.True(t, c.Unknown)
 				continue
 			}
 			require.True(t, c.Ready, c.ID)

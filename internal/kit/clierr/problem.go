@@ -178,6 +178,21 @@ func hintsOf(all []error) []string {
 	return out
 }
 
+// EachHint replaces the hints of an error and of those that it wraps.
+func EachHint(err error, replace func(string) string) {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if e, ok := err.(*Error); ok && e.Hint != "" {
+			e.Hint = replace(e.Hint)
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			for _, part := range joined.Unwrap() {
+				EachHint(part, replace)
+			}
+			return
+		}
+	}
+}
+
 // oneLine joins next steps.
 func oneLine(hints []string) string {
 	var out []string

@@ -2,6 +2,7 @@ package kube
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -164,7 +165,11 @@ func (p *pods) copyLogs(ctx context.Context, c *topology.Component, from run.Log
 			"%s has no pods (%s)", c.ID(), cl.Where())
 	}
 	if !from.Follow || o.Previous {
-		return logs.Copy(ctx, cl, all, o, w)
+		err := logs.Copy(ctx, cl, all, o, w)
+		if errors.Is(err, logs.ErrNoPrevious) {
+			err = clierr.New(clierr.Failed, "omit --previous", "%s: %w", c.ID(), run.ErrNoPrevious)
+		}
+		return err
 	}
 	now, err := p.workloads.WatchPods(ctx, cl, c)
 	if err != nil {

@@ -102,7 +102,7 @@ func (r *Runtime) Snapshots(_ context.Context, c *topology.Component) (*etcd.Cli
 	for i, name := range []string{"ca/cert.pem", "client/cert.pem", "client/key.pem"} {
 		raw, err := os.ReadFile(filepath.Join(secrets, filepath.FromSlash(name)))
 		if err != nil {
-			return nil, clierr.New(clierr.Failed, "run kcpctl up --local first", "%s has no data: %w", c.ID(), err)
+			return nil, clierr.New(clierr.Failed, "run kcpctl up first", "%s has no data: %w", c.ID(), err)
 		}
 		files[i] = raw
 	}
@@ -113,7 +113,7 @@ func (r *Runtime) Snapshots(_ context.Context, c *topology.Component) (*etcd.Cli
 			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp",
 				net.JoinHostPort("127.0.0.1", strconv.Itoa(int(c.Storage.ClientPort))))
 			if err != nil {
-				return nil, clierr.New(clierr.Failed, "run kcpctl up --local first", "%s does not run: %w", c.ID(), err)
+				return nil, clierr.New(clierr.Failed, "run kcpctl up first", "%s does not run: %w", c.ID(), err)
 			}
 			return conn, nil
 		},

@@ -320,6 +320,19 @@ func TestUnreadyNamesTheChecks(t *testing.T) {
 	s.await("shard/alpha", func(st ready.State) bool { return st.Reason == "/readyz: waiting for bootstrap, etcd" })
 }
 
+// Without the PKI, nothing is known about processes that run: they are not called unready.
+func TestWithoutThePKINothingIsProbed(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	require.NoError(t, os.RemoveAll(m.layout().path(dirPKI)))
+	s := m.open(file())
+	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.False(t, st.Ready)
+	require.True(t, st.Unexamined)
+	require.Contains(t, st.Reason, "not probed: the server CA is not in the PKI store")
+}
+
 func TestWaitRestartsAndNoticesStop(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file())

@@ -126,8 +126,11 @@ func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOpti
 		path = oldLog(path, 1)
 	}
 	f, err := os.Open(path)
+	if errors.Is(err, fs.ErrNotExist) && o.Previous {
+		return clierr.New(clierr.Failed, "omit --previous", "%s: %w", c.ID(), run.ErrNoPrevious)
+	}
 	if errors.Is(err, fs.ErrNotExist) {
-		return clierr.New(clierr.Failed, "kcpctl status --local shows the components that are running",
+		return clierr.New(clierr.Failed, "kcpctl status shows the components that are running",
 			"%s has no log: %s", c.ID(), path)
 	}
 	if err != nil {

@@ -63,6 +63,10 @@ func TestLogs(t *testing.T) {
 func TestLogsOfNothing(t *testing.T) {
 	r, c := logRuntime(t)
 	require.ErrorContains(t, r.Logs(t.Context(), c, run.LogOptions{}, &bytes.Buffer{}), "root-shard has no log")
+	writeLog(t, r.layout, "the first")
+	err := r.Logs(t.Context(), c, run.LogOptions{Previous: true}, &bytes.Buffer{})
+	require.ErrorIs(t, err, run.ErrNoPrevious)
+	require.EqualError(t, err, "root-shard: it has no previous log, because it was not restarted")
 }
 
 // buffer can be read while it is written.

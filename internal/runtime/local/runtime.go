@@ -200,7 +200,7 @@ func (r *Runtime) Purge(context.Context) error {
 			return err
 		}
 		if len(live) > 0 {
-			return clierr.New(clierr.Failed, "run kcpctl down --local first",
+			return clierr.New(clierr.Failed, "run kcpctl down first",
 				"%s is still running (pid %d)", all[id].name, live[0].PID)
 		}
 	}
@@ -239,6 +239,10 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 				s.Reason += ": " + strings.Join(taken, "; ")
 			}
 		}
+		return s, nil
+	}
+	if _, err := r.prober.client(ctx); err != nil {
+		s.Unexamined, s.Reason = true, err.Error()
 		return s, nil
 	}
 	if s.Reason = r.prober.unready(ctx, c.Kind, c.Port); s.Reason == "" {

@@ -86,8 +86,9 @@ func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
 // Logs copies what a component has logged.
 func (r *Runtime) Logs(_ context.Context, c *topology.Component, _ run.LogOptions, w io.Writer) error {
 	r.mu.Lock()
-	defer r.mu.Unlock()
-	_, err := io.WriteString(w, r.logged[c.ID()])
+	text := r.logged[c.ID()]
+	r.mu.Unlock() // the writer may wait for the logs of others
+	_, err := io.WriteString(w, text)
 	return err
 }
 

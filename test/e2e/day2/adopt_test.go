@@ -256,7 +256,7 @@ func (a *adoption) imports(t *testing.T) {
 	require.Contains(t, a.Text, "prefix: /registry")
 	r = a.Certs(t, "import", "--from-cluster").OK(t)
 	require.Contains(t, r.Stderr, "server CA, client CA, requestheader CA, service-account key")
-	a.Kcpctl(t, "import", "--finish", "--yes").Refused(t, 1, "run kcpctl up first")
+	a.Kcpctl(t, "import", "--finish", "--yes").Refused(t, 1, "run kcpctl up -f "+a.File)
 	a.report(t, 0)
 }
 
@@ -282,6 +282,7 @@ func (a *adoption) Serves(t *testing.T) {
 }
 
 func (a *adoption) finish(t *testing.T) {
+	require.Contains(t, a.Kcpctl(t, "import", "--finish", "--dry-run").OK(t).Stdout, "- RootShard/")
 	t.Log(a.Kcpctl(t, "import", "--finish", "--yes").OK(t).Stderr)
 	time.Sleep(20 * time.Second) // the garbage collector deletes, and the leaders change, while clients send requests
 	want := []string{            // etcds stay, and the Services that clients use

@@ -171,6 +171,8 @@ func TestLocalBackup(t *testing.T) {
 			return nil
 		})
 		require.Equal(t, 1, s.Sub(t, "restore", "repair").Code)
+		require.Equal(t, 1, s.Sub(t, "restore", "repair", "--adopt", "--delete-missing", "--dry-run").Code)
+		require.Equal(t, 1, s.Sub(t, "restore", "repair").Code, "a dry run changes nothing")
 		s.Sub(t, "restore", "repair", "--adopt", "--delete-missing", "--yes").OK(t)
 		framework.ReadWorkspaces(t, s)
 		s.Kcpctl(t, "check", "--wait", "1m").OK(t)

@@ -4,16 +4,19 @@ package logs
 import (
 	"bufio"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/url"
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 )
@@ -31,17 +34,31 @@ type Options struct {
 	Timestamps bool
 }
 
+// ErrNoPrevious is the error if no container has a previous instance.
+var ErrNoPrevious = errors.New("no container has a previous instance")
+
 // Copy copies the logs of all containers of some pods. If there are several containers, each line begins with its
-// source, as with kubectl logs --prefix.
+// source, as with kubectl logs --prefix. Containers without a previous instance do not hide the logs of others.
 func Copy(ctx context.Context, cl *cluster.Client, pods []*corev1.Pod, o Options, w io.Writer) error {
 	all := sources(pods)
 	out := &lineWriter{w: w}
 	out.add(all)
 	g, ctx := errgroup.WithContext(ctx)
+	var without atomic.Int32
 	for _, s := range all {
-		g.Go(func() error { return copyLog(ctx, cl, s, query(s, o), out) })
+		g.Go(func() error {
+			err := copyLog(ctx, cl, s, query(s, o), out)
+			if o.Previous && errors.Is(err, ErrNoPrevious) {
+				without.Add(1)
+				return nil
+			}
+			return err
+		})
 	}
-	return g.Wait()
+	if err := g.Wait(); err != nil || int(without.Load()) < len(all) || len(all) == 0 {
+		return err
+	}
+	return ErrNoPrevious
 }
 
 // source is a container that logs.
@@ -91,6 +108,9 @@ func query(s source, o Options) url.Values {
 
 func copyLog(ctx context.Context, cl *cluster.Client, s source, q url.Values, out *lineWriter) error {
 	stream, err := cl.Stream(ctx, cl.PodPath(s.pod, "log"), q)
+	if apierrors.IsBadRequest(err) && strings.Contains(err.Error(), "previous terminated container") {
+		return ErrNoPrevious // (kubernetes: pkg/kubelet/kubelet_pods.go, validateContainerLogStatus)
+	}
 	if err != nil {
 		return cl.Explain(err, "read the log of Pod/%s/%s", cl.Namespace, s.pod)
 	}

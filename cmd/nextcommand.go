@@ -1,0 +1,118 @@
+package cmd
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// This file writes the commands that users can run next: each has the flags that lead to the same setup, so that it can
+// be pasted.
+
+// command is a kcpctl command for the same setup, for the user to run next.
+func (f *setupFlags) command(name string) string {
+	return "kcpctl " + name + f.args(fileFlag(strings.Fields(name)[0]))
+}
+
+// fileFlag is the flag of a command that names the setup file: in some commands -f means something else.
+func fileFlag(command string) string {
+	if command == "logs" || command == "import" {
+		return "--file"
+	}
+	return "-f"
+}
+
+// args are the flags that lead to the same setup again, each with a space before it.
+func (f *setupFlags) args(file string) string {
+	var b strings.Builder
+	if f.local.enabled {
+		b.WriteString(" --local")
+	}
+	for _, flag := range []struct{ name, value, byDefault string }{
+		{file, f.file, defaultFile}, {"--kubeconfig", f.kubeconfig, ""}, {"--context", f.context, ""},
+		{"-n", f.namespace, ""}, {"--as", f.as, ""}, {"--pki-dir", f.pkiDir, ""},
+	} {
+		if flag.value != flag.byDefault {
+			b.WriteString(" " + flag.name + " " + quote(flag.value))
+		}
+	}
+	for _, g := range f.asGroups {
+		b.WriteString(" --as-group " + quote(g))
+	}
+	return b.String()
+}
+
+// nextSteps writes the commands in a text, such as a hint of a package that knows no flags, as command does. Before the
+// setup is known, it returns the text.
+func (e *Env) nextSteps(text string) string {
+	if e.session == nil || e.root == nil {
+		return text
+	}
+	var b strings.Builder
+	for {
+		before, rest, found := strings.Cut(text, "kcpctl ")
+		b.WriteString(before)
+		if !found {
+			return b.String()
+		}
+		name, takesSetup := commandIn(e.root, rest)
+		text = rest[len(name):]
+		line := "kcpctl " + name
+		if takesSetup && !strings.HasPrefix(text, " --help") {
+			args := e.session.flags.args(fileFlag(strings.Fields(name)[0]))
+			if own, _, _ := strings.Cut(rest, "kcpctl "); !strings.Contains(own, args) {
+				line += args
+			}
+		}
+		b.WriteString(line)
+	}
+}
+
+// commandIn returns the command with which a text begins, with its flags and arguments, and whether it takes the flags
+// of a setup.
+func commandIn(root *cobra.Command, text string) (name string, takesSetup bool) {
+	c, end := root, 0
+	for end < len(text) {
+		rest := strings.TrimPrefix(text[end:], " ")
+		word := strings.TrimRight(rest[:len(rest)-len(strings.TrimLeft(rest, wordCharacters))], ".:")
+		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word })
+		if i >= 0 {
+			c = c.Commands()[i]
+		} else if c == root || !isArgument(c, word) {
+			break
+		}
+		end = len(text) - len(rest) + len(word)
+	}
+	return text[:end], c.Flags().Lookup("file") != nil && c.Flags().Lookup("local") != nil
+}
+
+// isArgument reports whether a word after a command is one of its flags or arguments, and not the next word of the
+// sentence.
+func isArgument(c *cobra.Command, word string) bool {
+	switch {
+	case word == "" || word == "--" || word == "--help":
+		return false
+	case strings.HasPrefix(word, "-") || strings.ContainsAny(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/{"):
+		return true
+	}
+	usage, needsArguments := strings.CutPrefix(c.Use, c.Name()+" ")
+	return needsArguments && usage[0] != '[' && !slices.Contains(afterCommands, word)
+}
+
+// afterCommands are the words with which sentences go on after a command.
+var afterCommands = []string{
+	"afterwards", "again", "and", "completes", "first", "instead", "lists", "of", "or", "prints", "shows", "takes", "then",
+	"to", "too", "when", "where", "which", "with",
+}
+
+// wordCharacters are the characters of commands, flags and arguments. Others end a command in a sentence.
+const wordCharacters = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:@=~{}"
+
+// withNextSteps writes the commands in the hints of an error.
+func (e *Env) withNextSteps(err error) error {
+	clierr.EachHint(err, e.nextSteps)
+	return err
+}

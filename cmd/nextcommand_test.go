@@ -1,0 +1,66 @@
+package cmd
+
+import (
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// Hints of packages that know no flags can be pasted: each command in them has the flags that lead to the same setup.
+func TestNextSteps(t *testing.T) {
+	env := &Env{root: docsRoot(), session: &session{flags: &setupFlags{
+		file: "my file.yaml", context: "eu", local: localFlags{enabled: true},
+	}}}
+	const flags = "--local -f 'my file.yaml' --context eu"
+	const logs = "--local --file 'my file.yaml' --context eu"
+	for text, want := range map[string]string{
+		"":                              "",
+		"kcpctl":                        "kcpctl",
+		"upgrade kcpctl to v9":          "upgrade kcpctl to v9",
+		"run kcpctl up":                 "run kcpctl up " + flags,
+		"run kcpctl up first: it":       "run kcpctl up " + flags + " first: it",
+		"run kcpctl up.":                "run kcpctl up " + flags + ".",
+		"(kcpctl restore); or":          "(kcpctl restore " + flags + "); or",
+		"run kcpctl up --only shard/a,": "run kcpctl up --only shard/a " + flags + ",",
+		"run kcpctl remove-shard a b, with --drain if it": "run kcpctl remove-shard a b " + flags + ", with --drain if it",
+		"kcpctl certs import DIR --dry-run shows them":    "kcpctl certs import DIR --dry-run " + flags + " shows them",
+		"run kcpctl remove-shard {names}, with":           "run kcpctl remove-shard {names} " + flags + ", with",
+		"kcpctl certs rotate-ca server":                   "kcpctl certs rotate-ca server " + flags,
+		"see kcpctl logs of it, and kcpctl status":        "see kcpctl logs " + logs + " of it, and kcpctl status " + flags,
+		"kcpctl logs shard/a shows why":                   "kcpctl logs shard/a " + logs + " shows why",
+		"run kcpctl up " + flags + " first":               "run kcpctl up " + flags + " first",
+		"see kcpctl schema":                               "see kcpctl schema",
+		"kcpctl backup list --from DIR shows them":        "kcpctl backup list --from DIR shows them",
+		"see kcpctl certs import --help for the files":    "see kcpctl certs import --help for the files",
+		"kcpctl kubeconfig admin -- kubectl get ws":       "kcpctl kubeconfig " + flags + " admin -- kubectl get ws",
+	} {
+		require.Equal(t, want, env.nextSteps(text))
+		require.Equal(t, want, env.nextSteps(want), "a second time")
+	}
+	require.Equal(t, "run kcpctl up", (&Env{}).nextSteps("run kcpctl up"), "the setup is not known")
+	err := env.withNextSteps(clierr.Also(clierr.New(clierr.Failed, "run kcpctl diff", "no"), "then kcpctl up"))
+	require.Equal(t, "run kcpctl diff "+flags+"; then kcpctl up "+flags, clierr.Hint(err))
+}
+
+// In each command, the flag that kcpctl writes for the setup file names the setup file.
+func TestFileFlagOfEachCommand(t *testing.T) {
+	for _, c := range all(docsRoot()) {
+		if c.Flags().Lookup("file") == nil || c.Flags().Lookup("local") == nil {
+			continue
+		}
+		shorthand := c.Flags().ShorthandLookup("f")
+		isFile := shorthand != nil && shorthand.Name == "file"
+		require.Equal(t, isFile, fileFlag(firstWord(c)) == "-f", c.CommandPath())
+	}
+}
+
+// firstWord is the first word of a command after kcpctl.
+func firstWord(c *cobra.Command) string {
+	for c.HasParent() && c.Parent().HasParent() {
+		c = c.Parent()
+	}
+	return c.Name()
+}
