@@ -74,7 +74,8 @@ func (e *Env) nextSteps(text string) string {
 // commandIn returns the command with which a text begins, with its flags and arguments, and whether it takes the flags
 // of a setup.
 func commandIn(root *cobra.Command, text string) (name string, takesSetup bool) {
-	c, end := root, 0
+	c := root
+	end := 0
 	for end < len(text) {
 		rest := strings.TrimPrefix(text[end:], " ")
 		word := strings.TrimRight(rest[:len(rest)-len(strings.TrimLeft(rest, wordCharacters))], ".:")
@@ -104,8 +105,8 @@ func isArgument(c *cobra.Command, word string) bool {
 
 // afterCommands are the words with which sentences go on after a command.
 var afterCommands = []string{
-	"afterwards", "again", "and", "completes", "first", "instead", "lists", "of", "or", "prints", "shows", "takes", "then",
-	"to", "too", "when", "where", "which", "with",
+	"afterwards", "again", "and", "completes", "first", "instead", "lists", "of", "or", "prints", "shows", "takes",
+	"then", "to", "too", "when", "where", "which", "with",
 }
 
 // wordCharacters are the characters of commands, flags and arguments. Others end a command in a sentence.

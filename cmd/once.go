@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -35,14 +36,13 @@ func (e *givenTwice) Error() string {
 	return fmt.Sprintf("--%s has two values, %q and %q", e.flag, e.first, e.second)
 }
 
-// rejectSecondValues makes flags of a single value fail if they are given several ones. Switches and durations do not:
-// an alias may have them.
+// rejectSecondValues makes texts and numbers fail if they are given several values. Lists and maps have several, and
+// switches and durations may be in an alias.
 func rejectSecondValues(c *cobra.Command) {
 	for _, flags := range []*pflag.FlagSet{c.PersistentFlags(), c.Flags()} {
 		flags.VisitAll(func(f *pflag.Flag) {
 			_, wrapped := f.Value.(*once)
-			_, list := f.Value.(pflag.SliceValue)
-			if kind := f.Value.Type(); !wrapped && !list && kind != "bool" && kind != "duration" {
+			if !wrapped && slices.Contains([]string{"string", "int", "int32", "int64"}, f.Value.Type()) {
 				f.Value = &once{Value: f.Value, name: f.Name}
 			}
 		})

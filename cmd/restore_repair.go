@@ -39,8 +39,8 @@ func newRestoreRepairCmd(env *Env) *cobra.Command {
 cluster on another: when shards were restored from different moments, one of the two can be without the
 other. kcp does not repair that.
 
-Without flags, and with --dry-run, repair lists what it finds, and changes nothing. The exit code is 1 if it finds something.
-It reads all shards, and refuses if one does not answer.`,
+Without flags, and with --dry-run, repair lists what it finds, and changes nothing. The exit code is 1 if
+it finds something. It reads all shards, and refuses if one does not answer.`,
 		Example: `  kcpctl restore repair
   kcpctl restore repair --adopt --delete-missing --dry-run
   kcpctl restore repair --adopt --delete-missing`,

@@ -49,7 +49,8 @@ func System() *Env {
 // Main runs kcpctl and returns its exit code.
 func Main(ctx context.Context, args []string, env *Env) int {
 	root := newRootCmd(env)
-	env.root, env.session = root, nil
+	env.root = root
+	env.session = nil
 	root.SetArgs(args)
 	root.SetIn(env.Streams.In)
 	root.SetOut(env.Streams.Out)

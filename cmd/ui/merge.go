@@ -9,7 +9,7 @@ import (
 )
 
 // Merge copies the lines of logs in the order of their times, each after the prefix of its log. Each line begins with
-// its time, as those of kubectl logs --timestamps, after a source in brackets if there is one. Times are printed only
+// its time, as in kubectl logs --timestamps, after a source in brackets if there is one. Times are printed only
 // if asked for. A line without a time has the time of the line before.
 func Merge(out io.Writer, prefixes []string, logs []io.Reader, times bool) error {
 	var heads []*head
@@ -58,9 +58,11 @@ func (h *head) next() error {
 		return nil
 	}
 	line = append(bytes.TrimSuffix(line, []byte("\n")), '\n')
-	source, rest := []byte(nil), line
+	var source []byte
+	rest := line
 	if end := bytes.Index(line, []byte("] ")); line[0] == '[' && end > 0 {
-		source, rest = line[:end+2], line[end+2:]
+		source = line[:end+2]
+		rest = line[end+2:]
 	}
 	word, text, _ := bytes.Cut(rest, []byte(" "))
 	if at, err := time.Parse(time.RFC3339Nano, string(word)); err == nil {

@@ -40,8 +40,8 @@ func (t namesAPI) RoundTrip(r *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// missingAPI is the cause of an error about an API that kcp does not serve. As in client-go, its type tells the error
-// from that of an object that does not exist.
+// missingAPI is the cause of an error about an API that kcp does not serve. As in client-go, its type says
+// that the API is missing, and not the object.
 var missingAPI = metav1.StatusCause{
 	Type: metav1.CauseTypeUnexpectedServerResponse, Message: "kcp does not serve the API",
 }
