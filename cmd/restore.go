@@ -75,7 +75,7 @@ func (o *restoreOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	o.setup.allowLostRecord = m.Installation // the backup has the record, if other clusters only have the installation's ID
+	o.setup.allowLostRecord = m.Installation // the backup has the record that it has lost
 	var identities []age.Identity
 	if o.identity != "" {
 		if identities, err = archive.Identities(o.identity); err != nil {

@@ -94,8 +94,8 @@ func (r *Record) another(want map[topology.ID]Data) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"this file describes another setup of the same name: use the file of this installation, or choose the right context "+
-			"and namespace; for a second kcp, change metadata.name",
+		"this file describes another setup of the same name: use the file of this installation, or choose the right "+
+			"context and namespace; for a second kcp, change metadata.name",
 		"%d of the %d components with data of installation %s are not in the setup file", lacks, has, r.Installation)
 }
 

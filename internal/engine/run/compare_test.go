@@ -79,7 +79,8 @@ func TestUnappliedAfterTheInstallationWasWritten(t *testing.T) {
 		w.up.Setup = []byte("kind: Setup\nmetadata:\n  name: demo\nspec: {}\n")
 		w.mustRun(t)
 		w.edit("shard/alpha")
-		require.True(t, unapplied(t, w, w.top, "kind: Setup\nmetadata:\n  name: demo\n  installation: demo-1\nspec: {}\n").Empty())
+		require.True(t, unapplied(t, w, w.top,
+			"kind: Setup\nmetadata:\n  name: demo\n  installation: demo-1\nspec: {}\n").Empty())
 		require.False(t, unapplied(t, w, w.top, "kind: Setup\nmetadata:\n  name: demo\nspec:\n  installation: x\n").Empty())
 	})
 }

@@ -85,7 +85,10 @@ func TestRestoreKeepsTheInstallation(t *testing.T) {
 	const header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata:\n  name: demo\n"
 	revision, err := Parse("revision 1", []byte(header+"spec:\n  shards: [{name: alpha}]\n"))
 	require.NoError(t, err)
-	for _, spec := range []string{"spec: {}\n", "spec:\n  shards: [{name: alpha}]\n", "spec:\n  shards: [{name: a, labels: &l {region: eu}}, {name: b, labels: *l}]\n"} {
+	for _, spec := range []string{
+		"spec: {}\n", "spec:\n  shards: [{name: alpha}]\n",
+		"spec:\n  shards: [{name: a, labels: &l {region: eu}}, {name: b, labels: *l}]\n",
+	} {
 		f, err := Parse("kcp.yaml", []byte(header+"  installation: demo-x7k2m9qd\n"+spec))
 		require.NoError(t, err)
 		restored, _, err := f.Restore(revision)
