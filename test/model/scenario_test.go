@@ -140,7 +140,8 @@ func TestTheHomeNamespaceIsDeleted(t *testing.T) {
 			backup := s.homeSecrets()
 			s.deleteNamespace(s.cluster("eu"), "kcp")
 			want := []string{"belongs to installation " + id, "its record, which was there, does not exist any more",
-				"restore Secret/demo-inventory and Secret/demo-pki in namespace kcp from a backup", "--allow-lost-record " + id}
+				"restore a backup (kcpctl restore), or Secret/demo-inventory and Secret/demo-pki in namespace kcp and",
+				"--allow-lost-record " + id}
 			for _, who := range []*operator{s.ann, s.bob} {
 				s.says(s.refused(who, "", "up"), want...)
 				s.says(s.refused(who, "", up("--allow-lost-record", "demo-another")...), want...)

@@ -73,6 +73,21 @@ func Latest(history []Revision) (setup []byte, complete bool) {
 	return nil, false
 }
 
+// SameSetup reports whether two setups, as history has them, mean the same to a run. The installation that a setup is
+// for is not compared: up --write-installation adds it to the file when the run has ended.
+func SameSetup(a, b []byte) bool {
+	return bytes.Equal(withoutInstallation(a), withoutInstallation(b))
+}
+
+func withoutInstallation(setup []byte) []byte {
+	i := bytes.Index(setup, []byte("\n  installation: "))
+	if i < 0 || i > bytes.Index(setup, []byte("\nspec:")) {
+		return setup
+	}
+	_, after, _ := bytes.Cut(setup[i+1:], []byte("\n"))
+	return slices.Concat(setup[:i+1], after)
+}
+
 // Remember appends a revision to a history and drops the oldest ones. It does not add a setup that equals the last one.
 func Remember(history []Revision, r Revision) []Revision {
 	if n := len(history); n == 0 && r.Setup == nil {

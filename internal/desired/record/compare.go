@@ -94,9 +94,9 @@ func (r *Record) another(want map[topology.ID]Data) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"this file describes another setup of the same name: change metadata.name, or remove the old one, "+
-			"with its data, with kcpctl down --purge and the flags of this command",
-		"%d of the %d components with data are not in the setup file", lacks, has)
+		"this file describes another setup of the same name: use the file of this installation, or choose the right "+
+			"context and namespace; for a second kcp, change metadata.name",
+		"%d of the %d components with data of installation %s are not in the setup file", lacks, has, r.Installation)
 }
 
 // dropped refuses to remove a component that is no longer in the setup.

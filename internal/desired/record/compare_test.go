@@ -264,8 +264,9 @@ func TestAnotherSetupOfTheSameName(t *testing.T) {
 			err := (&record.Record{Installation: "demo-1", Data: tc.was}).CheckData(tc.now, all, none)
 			require.Error(t, err)
 			first := clierr.Problems(err)[0]
-			require.Equal(t, tc.another, strings.HasPrefix(first.Hint, "this file describes another setup of the same name: change metadata.name"), first)
-			require.Equal(t, tc.another, strings.Contains(clierr.Hint(err), "kcpctl down --purge"))
+			require.Equal(t, tc.another, strings.HasPrefix(first.Hint, "this file describes another setup of the same name: use "), first)
+			require.Equal(t, tc.another, strings.HasSuffix(first.Message, " data of installation demo-1 are not in the setup file"))
+			require.NotContains(t, clierr.Hint(err), "kcpctl down --purge", "the context may be the wrong one")
 		})
 	}
 }

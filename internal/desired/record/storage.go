@@ -135,7 +135,8 @@ func replaced(id topology.ID, was, now Data) problem {
 	return problem{
 		message: fmt.Sprintf("%s is on %s of the cluster with UID %s, and %s is now the cluster with UID %s: "+
 			"it would start without its data", id, was.Place(), was.ClusterUID, was.Cluster, now.ClusterUID),
-		hint:      "choose the context of the previous cluster, or restore the data to this one",
+		hint: "choose the context of the previous cluster, or restore a backup to this one " +
+			"(kcpctl restore --allow-other-cluster)",
 		allowable: true,
 	}
 }

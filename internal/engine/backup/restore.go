@@ -297,6 +297,7 @@ func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record
 	known.Addresses = topology.Addresses{}
 	known.Moved = r.moved()
 	known.Witnessed = live.Witnessed
+	known.AcceptRestored() // clusters that remain have noted later records
 	r.step(stepKeys, run.Done, known.Installation)
 	return known, nil
 }

@@ -24,6 +24,7 @@ func TestRestoreOfEverything(t *testing.T) {
 	require.NoError(t, err)
 	id, authorities := w.record.Installation, pki.Encode(w.state.Authorities())
 	w.lose()
+	w.record.Witnessed = 9 // another cluster of the installation remains
 	p, err := w.restore(m.Name).Plan(t.Context())
 	require.NoError(t, err)
 	require.True(t, p.Keys)
@@ -38,6 +39,7 @@ func TestRestoreOfEverything(t *testing.T) {
 	require.Equal(t, authorities, pki.Encode(w.state.Authorities()))
 	require.True(t, strings.Contains(w.data["shard/alpha"], "secret-of-a-workspace"))
 	require.Empty(t, w.record.Restoring)
+	require.NoError(t, w.record.CheckRestored())
 	require.Equal(t, []topology.ID{"front-proxy/main"}, w.record.Moved["shard/alpha"], "its URL may be another one here")
 	require.Equal(t, "new", w.record.Data["shard/alpha"].Volumes["shard/alpha"])
 }

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
@@ -125,7 +124,7 @@ func unapplied(
 	if err != nil || len(history) == 0 {
 		return &plan.Plan{}, err
 	}
-	if latest, complete := plan.Latest(history); complete && bytes.Equal(latest, setup) {
+	if latest, complete := plan.Latest(history); complete && plan.SameSetup(latest, setup) {
 		return &plan.Plan{}, nil
 	}
 	c, err := compare(ctx, t, rt, now, progress)

@@ -72,6 +72,19 @@ func TestUnapplied(t *testing.T) {
 	}
 }
 
+// The ID of the installation, which up writes into the file when it has ended, is no edit: an interrupted rotation
+// continues.
+func TestUnappliedAfterTheInstallationWasWritten(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.up.Setup = []byte("kind: Setup\nmetadata:\n  name: demo\nspec: {}\n")
+		w.mustRun(t)
+		w.edit("shard/alpha")
+		require.True(t, unapplied(t, w, w.top,
+			"kind: Setup\nmetadata:\n  name: demo\n  installation: demo-1\nspec: {}\n").Empty())
+		require.False(t, unapplied(t, w, w.top, "kind: Setup\nmetadata:\n  name: demo\nspec:\n  installation: x\n").Empty())
+	})
+}
+
 // What was never applied to its end has no file that could differ.
 func TestUnappliedBeforeTheFirstUp(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"time"
@@ -20,14 +19,14 @@ func (p *preparation) noteOthers(ctx context.Context, changes *plan.Plan) error 
 		return err
 	}
 	last := history[len(history)-1]
-	if last.Own || bytes.Equal(last.Setup, p.Setup) {
+	if last.Own || plan.SameSetup(last.Setup, p.Setup) {
 		return nil
 	}
 	older := ""
 	before := false
 	for _, r := range history[:len(history)-1] {
 		before = before || r.Own
-		if bytes.Equal(r.Setup, p.Setup) {
+		if plan.SameSetup(r.Setup, p.Setup) {
 			older = fmt.Sprintf("; this file is that of revision %d, which is older", r.Number)
 		}
 	}

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"bytes"
 	"context"
 	"slices"
 	"strings"
@@ -248,7 +247,7 @@ func (r *RemoveShards) remove(ctx context.Context, all []*removal, own, others [
 // other changes.
 func (r *RemoveShards) applied(history []plan.Revision, a plan.Applied) plan.Applied {
 	if latest, complete := plan.Latest(history); !complete ||
-		!bytes.Equal(latest, r.Before) && !bytes.Equal(latest, a.Setup) {
+		!plan.SameSetup(latest, r.Before) && !plan.SameSetup(latest, a.Setup) {
 		for _, name := range r.Names {
 			a.Only = append(a.Only, names(idsOfShard(name)[:1])...)
 		}

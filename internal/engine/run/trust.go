@@ -87,8 +87,10 @@ func (p *preparation) sameTrust(pl *plan.Plan) error {
 		all = append(all, line+", in "+strings.Join(lines[line], ", "))
 	}
 	return clierr.New(clierr.Failed,
-		"if the PKI store was restored, or is a copy, use the latest one; if a user has added the certificate or key, "+
-			"find out who it was, and remove it with kcpctl up --"+record.FlagTrustChange+" and each fingerprint above",
+		"if the PKI store was restored, or is a copy, use the latest one; if that is lost, add --"+
+			record.FlagReplaceAuthorities+", with which components trust the store's authorities only; if a user has "+
+			"added the certificate or key, find out who it was, and remove it with kcpctl up --"+record.FlagTrustChange+
+			" and each fingerprint above",
 		"components trust what neither %s nor the record of the installation knows; nothing was changed\n%s",
 		p.Runtime.Store(), strings.Join(all, "\n"))
 }

@@ -12,8 +12,13 @@ import (
 // Restore returns the file with the content of another one, such as an earlier revision. Fields that mean the same in
 // both are kept as they are written, with their comments, and so are the comments of fields with another value. If that
 // is not possible, for instance because the file has anchors, the result has the text of the other one, and kept is
-// false.
+// false. The file keeps metadata.installation, which an earlier revision can lack.
 func (f *File) Restore(other *File) (restored *File, kept bool, err error) {
+	if id := f.Setup.Metadata.Installation; id != "" {
+		if other, err = other.SetInstallation(id); err != nil {
+			return nil, false, err
+		}
+	}
 	if sameSetup(f, other) {
 		return f, true, nil
 	}

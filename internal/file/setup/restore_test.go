@@ -80,6 +80,24 @@ spec:
 	}
 }
 
+// A revision from before up --write-installation does not take the ID from the file.
+func TestRestoreKeepsTheInstallation(t *testing.T) {
+	const header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata:\n  name: demo\n"
+	revision, err := Parse("revision 1", []byte(header+"spec:\n  shards: [{name: alpha}]\n"))
+	require.NoError(t, err)
+	for _, spec := range []string{
+		"spec: {}\n", "spec:\n  shards: [{name: alpha}]\n",
+		"spec:\n  shards: [{name: a, labels: &l {region: eu}}, {name: b, labels: *l}]\n",
+	} {
+		f, err := Parse("kcp.yaml", []byte(header+"  installation: demo-x7k2m9qd\n"+spec))
+		require.NoError(t, err)
+		restored, _, err := f.Restore(revision)
+		require.NoError(t, err)
+		require.Equal(t, "demo-x7k2m9qd", restored.Setup.Metadata.Installation)
+		require.Equal(t, "alpha", restored.Setup.Spec.Shards[0].Name)
+	}
+}
+
 // Every valid file can become every other one.
 func TestRestoreAnyFile(t *testing.T) {
 	all, texts := map[string]*File{}, map[string][]byte{}

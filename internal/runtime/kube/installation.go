@@ -242,7 +242,8 @@ func (i *installation) lostRecord(s *clusterState, here bool) error {
 	o := s.inventory.Owner
 	home := i.clusters.home
 	restore := fmt.Sprintf(
-		"restore Secret/%s and Secret/%s in namespace %s from a backup, and the volumes of the root shard",
+		"restore a backup (kcpctl restore), or Secret/%s and Secret/%s in namespace %s and the volumes of the root "+
+			"shard",
 		i.topology.Object(topology.InventoryPart), i.topology.Object(pkiPart), home.Namespace)
 	lost := "its record, which was there, does not exist any more"
 	if !here {
