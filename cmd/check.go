@@ -42,7 +42,7 @@ func newCheckCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "check",
 		Short: "Check a running setup, or with --pre the prerequisites of up",
-		Long: `Inspect a running setup: components, every connection between them, registration of the shards, the cache,
+		Long: `Inspect a running setup: components, every connection between them, registration of shards, the cache,
 certificates. With --pre, check the prerequisites of up, which up also checks itself.
 
 Each check is one line, followed by the causes if it did not pass. Causes that are the same for many

@@ -123,10 +123,16 @@ conflict, even if it has the same name: choose another name with --context-name.
 	return c
 }
 
-func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
+// splitCommand returns the arguments, and the command to run, which follows --.
+func splitCommand(c *cobra.Command, args []string) (own, command []string) {
 	if at := c.ArgsLenAtDash(); at >= 0 {
-		args, o.command = args[:at], args[at:]
+		return args[:at], args[at:]
 	}
+	return args, nil
+}
+
+func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
+	args, o.command = splitCommand(c, args)
 	if err := maxArgs(1)(c, args); err != nil {
 		return err
 	}

@@ -188,7 +188,7 @@ func (s *session) foreground(ctx context.Context, err error) error {
 	return errors.Join(err, stop(ctx, l.StopAll))
 }
 
-// stop calls do with a time of its own: the command was interrupted.
+// stop calls do although the command was interrupted, within stopTimeout.
 func stop(ctx context.Context, do ...func(context.Context) error) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
@@ -206,12 +206,13 @@ func (s *session) notInstalled() error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"omit --ephemeral, or remove the setup first: "+s.flags.command("down --purge")+"; or use another metadata.name",
+		"omit --ephemeral, or remove the setup first: "+s.flags.command("down --purge")+
+			"; or use another metadata.name",
 		"setup %q exists on this machine, and --ephemeral would remove its data", s.file.Setup.Metadata.Name)
 }
 
-// ephemeral runs a command with a kubeconfig, or waits until kcpctl is interrupted, while it watches the processes. Then
-// it removes the setup, also after a run that failed.
+// ephemeral runs a command with a kubeconfig, or waits until kcpctl is interrupted, while it watches the processes.
+// Then it removes the setup, also after a run that failed.
 func (s *session) ephemeral(ctx context.Context, err error, command []string) error {
 	l := workspace.Below(s.runtime).(*local.Runtime)
 	if err == nil && len(command) == 0 {
@@ -224,7 +225,9 @@ func (s *session) ephemeral(ctx context.Context, err error, command []string) er
 }
 
 // during watches the processes while a task runs. It ends with the task, or when a process has failed for good.
-func (s *session) during(ctx context.Context, watch func(context.Context) error, task func(context.Context, *session) error) error {
+func (s *session) during(
+	ctx context.Context, watch func(context.Context) error, task func(context.Context, *session) error,
+) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()
 	g, ctx := errgroup.WithContext(ctx)

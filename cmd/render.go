@@ -208,7 +208,7 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 	}, nil
 }
 
-// withWave returns an object with the sync wave of its component: those of kinds that come up first have the lowest.
+// withWave returns an object with the sync wave of its component: kinds of components that come up first have the lowest.
 func withWave(obj render.Object) render.Object {
 	out := obj.DeepCopy()
 	annotations := out.GetAnnotations()

@@ -66,9 +66,7 @@ interrupted.`,
   kcpctl up --only shard/alpha --only etcd/alpha
   kcpctl up --local --ephemeral -- go test ./...`,
 		RunE: func(c *cobra.Command, args []string) error {
-			if at := c.ArgsLenAtDash(); at >= 0 {
-				args, o.command = args[:at], args[at:]
-			}
+			args, o.command = splitCommand(c, args)
 			if err := noArgs(c, args); err != nil {
 				return err
 			}

@@ -72,7 +72,8 @@ type authenticationFields struct{ *fields }
 // authentication checks spec.authentication, and the settings of every front-proxy.
 func (v *validator) authentication() {
 	base, path := v.setup.Spec.Authentication, field.NewPath("spec", "authentication")
-	oneOf(v.fields, path.Child("mode"), base.Mode, v1alpha1.AuthenticationModeEdge, v1alpha1.AuthenticationModeEverywhere)
+	oneOf(v.fields, path.Child("mode"), base.Mode, v1alpha1.AuthenticationModeEdge,
+		v1alpha1.AuthenticationModeEverywhere)
 	v.frontProxyAuthentication(path, base.FrontProxyAuthentication)
 	shards := topology.ShardAuthentication(base)
 	if o := shards.OIDC; o != nil && o.CAFrom != nil && shards.UsesFile() {

@@ -64,7 +64,7 @@ type object struct {
 	owner string
 }
 
-// names are the names in a setup, and those of the objects that are derived from them.
+// names are the names in a setup, and the names of objects that are derived from them.
 type names struct{ *validator }
 
 // check checks all names, and the names of objects that are derived from them.

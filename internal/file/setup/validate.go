@@ -46,8 +46,8 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	return v.errs
 }
 
-// validator collects the problems of a setup. Its own methods compare fields with other parts of the setup. Those of the
-// sections see a field and nothing else.
+// validator collects the problems of a setup. Its own methods compare fields with other parts of the setup. The methods
+// of a section only see the section.
 type validator struct {
 	setup *v1alpha1.Setup
 	parts []part
@@ -173,7 +173,8 @@ func (v *fields) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
 
 func (v *validator) pki(p *field.Path, k v1alpha1.PKI) {
 	oneOf(v.fields, p.Child("store"), k.Store, v1alpha1.PKIStoreCluster, v1alpha1.PKIStoreDirectory)
-	oneOf(v.fields, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048,
+	oneOf(v.fields, p.Child("keyAlgorithm"), k.KeyAlgorithm, v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384,
+		v1alpha1.KeyRSA2048,
 		v1alpha1.KeyRSA4096)
 	if k.Store == v1alpha1.PKIStoreCluster && k.Directory != "" {
 		v.forbidden(p.Child("directory"), "only the store %s uses it", v1alpha1.PKIStoreDirectory)

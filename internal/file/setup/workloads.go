@@ -127,7 +127,9 @@ func (v *validator) workloads() {
 }
 
 // computeWorkspace refuses the type of the controller for the workspace that has the type, and for those above it.
-func (v workloadFields) computeWorkspace(p *field.Path, w *v1alpha1.Workloads, parent string, all []v1alpha1.Workspace) {
+func (v workloadFields) computeWorkspace(
+	p *field.Path, w *v1alpha1.Workloads, parent string, all []v1alpha1.Workspace,
+) {
 	for _, ws := range all {
 		path := topology.ChildPath(parent, ws.Name)
 		if ws.Type == w.Workspace+":"+w.WorkspaceType && topology.Within(w.Workspace, path) {
@@ -165,7 +167,8 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 		pl.context, pl.kubeconfig = topology.ConnectionOf(v.setup.Spec.Clusters, c)
 		v.clusterName(at.Child("name"), c.Name)
 		v.unique(at.Child("name"), c.Name, seen)
-		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull, v1alpha1.SyncModeNone)
+		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull,
+			v1alpha1.SyncModeNone)
 		if c.PodSecurity != "" {
 			oneOf(v.fields, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurityPrivileged,
 				v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
