@@ -71,11 +71,6 @@ func (o *restoreOptions) run(ctx context.Context) error {
 	if err = errors.Join(err, checkTimeout(o.wait.timeout)); err != nil {
 		return err
 	}
-	m, err := archive.Load(ctx, target, name)
-	if err != nil {
-		return err
-	}
-	o.setup.allowLostRecord = m.Installation // the backup has the record that it has lost
 	var identities []age.Identity
 	if o.identity != "" {
 		if identities, err = archive.Identities(o.identity); err != nil {
@@ -91,6 +86,11 @@ func (o *restoreOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	m, err := archive.Load(ctx, target, name)
+	if err != nil {
+		return err
+	}
+	o.setup.allowLostRecord = m.Installation // the backup has the record that it has lost
 	if err := s.connectToApply(ctx); err != nil {
 		return err
 	}
