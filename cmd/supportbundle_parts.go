@@ -157,7 +157,7 @@ func (b *bundle) partsOf(c *topology.Component) []bundlePart {
 	return out
 }
 
-// previousLog returns the last lines before a component was restarted. Most were not: that is no error.
+// previousLog returns the last lines before a component was restarted. Most components were not: this is not an error.
 func (b *bundle) previousLog(c *topology.Component) func(context.Context) ([]byte, error) {
 	return func(ctx context.Context) ([]byte, error) {
 		if b.unconnected != nil {

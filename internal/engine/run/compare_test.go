@@ -72,7 +72,7 @@ func TestUnapplied(t *testing.T) {
 	}
 }
 
-// The ID of the installation, which up writes into the file when it has ended, is no edit: an interrupted rotation
+// The ID of the installation, which up writes into the file when it has ended, is not an edit: an interrupted rotation
 // continues.
 func TestUnappliedAfterTheInstallationWasWritten(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
