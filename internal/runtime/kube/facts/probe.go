@@ -84,16 +84,16 @@ func (c *Cluster) probe(ctx context.Context, p check.Probe) (_ []check.Answer, e
 	if err != nil {
 		return nil, err
 	}
-	if err := c.createProbe(ctx, pod); err != nil {
-		return nil, err
-	}
-	defer func() {
+	defer func() { // also if the run was interrupted before the answer to the creation arrived
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeRemoval)
 		defer cancel()
 		if failed := c.removeProbe(ctx, name); err == nil {
 			err = failed
 		}
 	}()
+	if err := c.createProbe(ctx, pod); err != nil {
+		return nil, err
+	}
 	if err := c.waitStarted(ctx, name); err != nil {
 		return nil, err
 	}
