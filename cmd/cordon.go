@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 type cordonOptions struct {
@@ -66,7 +67,7 @@ func (o *cordonOptions) run(ctx context.Context) error {
 		return err
 	}
 	for _, name := range names {
-		if err := o.mark(ctx, root, shards, name); err != nil {
+		if err := o.mark(ctx, s, root, shards, name); err != nil {
 			return err
 		}
 	}
@@ -74,14 +75,16 @@ func (o *cordonOptions) run(ctx context.Context) error {
 }
 
 // mark cordons or uncordons a shard.
-func (o *cordonOptions) mark(ctx context.Context, root *kcp.Client, shards []kcp.Shard, name string) error {
+func (o *cordonOptions) mark(
+	ctx context.Context, s *session, root *kcp.Client, shards []kcp.Shard, name string,
+) error {
 	at := slices.IndexFunc(shards, func(sh kcp.Shard) bool { return sh.Name == name })
 	if at < 0 {
 		var names []string
 		for _, sh := range shards {
 			names = append(names, sh.Name)
 		}
-		return unknownName("shard", name, names)
+		return unregistered(s, name, names)
 	}
 	state := "uncordoned: kcp schedules new workspaces to it"
 	if o.cordon {
@@ -96,4 +99,13 @@ func (o *cordonOptions) mark(ctx context.Context, root *kcp.Client, shards []kcp
 	}
 	fmt.Fprintf(o.env.Streams.Err, "shard %q is now %s.\n", name, state)
 	return nil
+}
+
+// unregistered is the error for a shard that kcp does not have: the setup may have it, and kcp may still be starting.
+func unregistered(s *session, name string, registered []string) error {
+	if slices.Contains(shardNames(s), name) && !slices.Contains(registered, name) {
+		return clierr.New(clierr.Failed, "wait until "+s.flags.command("status")+" shows that it is ready",
+			"shard %q is not registered in kcp yet", name)
+	}
+	return unknownName("shard", name, registered)
 }
