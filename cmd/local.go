@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -200,10 +202,15 @@ func stop(ctx context.Context, do ...func(context.Context) error) error {
 	return nil
 }
 
-// notInstalled returns an error if the setup exists on this machine: what is ephemeral is removed in the end.
-func (s *session) notInstalled() error {
-	if _, err := os.Stat(s.layout.Dir); err != nil {
-		return nil
+// makeEphemeral makes the state directory of the setup. It fails if the directory exists: only the command that has made
+// it removes it in the end.
+func (s *session) makeEphemeral() error {
+	if err := os.MkdirAll(filepath.Dir(s.layout.Dir), 0o700); err != nil {
+		return notWritable(err, "set XDG_STATE_HOME to a directory that you can write to")
+	}
+	err := os.Mkdir(s.layout.Dir, 0o700)
+	if !errors.Is(err, fs.ErrExist) {
+		return err
 	}
 	return clierr.New(clierr.Failed,
 		"omit --ephemeral, or remove the setup first: "+s.flags.command("down --purge")+
@@ -220,6 +227,9 @@ func (s *session) ephemeral(ctx context.Context, err error, command []string) er
 		err = l.Wait(ctx)
 	} else if err == nil {
 		err = s.during(ctx, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: command}).handOver)
+	}
+	if clierr.Code(err) == clierr.Conflict {
+		return err // another run works on the setup
 	}
 	return errors.Join(err, stop(ctx, l.StopAll, l.Purge))
 }

@@ -190,14 +190,14 @@ func (o *upOptions) run(ctx context.Context) error {
 			return len(only) == 0 || slices.Contains(only, o.Component)
 		})
 	}
-	if o.ephemeral {
-		if err := s.notInstalled(); err != nil {
-			return err
-		}
-	}
 	defer s.close()
 	if err := o.connect(ctx, s, only); err != nil {
 		return err
+	}
+	if o.ephemeral {
+		if err := s.makeEphemeral(); err != nil {
+			return err
+		}
 	}
 	res, err := s.runUp(ctx, upRun{
 		header: o.header(s), wait: o.wait,

@@ -22,7 +22,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -75,7 +74,7 @@ func StartWith(t testing.TB, o Options) *KCP {
 		args = append(args, "--kcp-bin-dir", o.BinDir)
 	}
 	c := exec.Command(kcpctl, append(args, "--", "sh", "-c", `echo "$KUBECONFIG" && exec cat >/dev/null`)...)
-	output := &buffer{}
+	output := &bytes.Buffer{}
 	c.Stderr = output
 	stdin, err := c.StdinPipe()
 	if err != nil {
@@ -98,7 +97,7 @@ func StartWith(t testing.TB, o Options) *KCP {
 }
 
 // stop ends the command of kcpctl, and waits until kcpctl has removed the kcp.
-func stop(t testing.TB, c *exec.Cmd, stdin io.Closer, output *buffer) {
+func stop(t testing.TB, c *exec.Cmd, stdin io.Closer, output *bytes.Buffer) {
 	_ = stdin.Close() // it may have ended
 	timer := time.AfterFunc(stopLimit, func() { _ = c.Process.Kill() })
 	defer timer.Stop()
@@ -150,22 +149,4 @@ func (k *KCP) Config(t testing.TB, workspace string) *rest.Config {
 	u.Path = "/clusters/" + workspace
 	c.Host = u.String()
 	return c
-}
-
-// buffer keeps what kcpctl says, for the error of a test.
-type buffer struct {
-	lock sync.Mutex
-	b    bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.lock.Lock()
-	defer b.lock.Unlock()
-	return b.b.String()
 }

@@ -15,6 +15,7 @@ import (
 // fake stands for kcpctl: it writes its arguments to a file, and a kubeconfig to the file after -o.
 const fake = `#!/bin/sh
 echo "$@" >> "$LOG"
+echo "$1 in $XDG_STATE_HOME" >> "$LOG"
 [ "$1" != "$FAIL" ] || exit 3
 while [ $# -gt 0 ]; do
 	[ "$1" != -o ] || printf 'clusters:\n- cluster:\n    server: https://localhost:6443/clusters/root\n' > "$2"
@@ -85,6 +86,9 @@ func TestKCPIsStartedAndRemoved(t *testing.T) {
 	out, err = r.run("post.js", r.saved(t)...)
 	require.NoError(t, err, out)
 	require.Contains(t, r.read(t, "log"), "down --local -f "+file+" --purge --yes\n")
+	own := filepath.Join(filepath.Dir(file), "state")
+	require.Contains(t, r.read(t, "log"), "up in "+own+"\n")
+	require.Contains(t, r.read(t, "log"), "down in "+own+"\n")
 }
 
 func TestAFailureIsReportedAndCleanedUp(t *testing.T) {

@@ -43,9 +43,12 @@ function main() {
     return;
   }
   const file = setup(temp);
+  // State of its own: on a runner that others use, a setup of the same name is neither changed nor removed.
+  process.env.XDG_STATE_HOME = path.join(temp, 'state');
   if (!keep) { // before anything is started: the last part removes what is there, also after a failure
     set('GITHUB_STATE', 'kcpctl', kcpctl);
     set('GITHUB_STATE', 'file', file);
+    set('GITHUB_STATE', 'state', process.env.XDG_STATE_HOME);
   }
   run(kcpctl, 'up', '--local', '-f', file, '--timeout', input('timeout') || '5m');
   const kubeconfig = path.join(temp, 'kubeconfig');
@@ -54,6 +57,7 @@ function main() {
   set('GITHUB_OUTPUT', 'kubeconfig', kubeconfig);
   set('GITHUB_OUTPUT', 'url', new URL(server).origin);
   set('GITHUB_ENV', 'KUBECONFIG', kubeconfig);
+  set('GITHUB_ENV', 'XDG_STATE_HOME', process.env.XDG_STATE_HOME); // where kcpctl --local of later steps finds it
 }
 
 try {

@@ -84,6 +84,10 @@ func (c *Cluster) probe(ctx context.Context, p check.Probe) (_ []check.Answer, e
 	if err != nil {
 		return nil, err
 	}
+	refused := c.createProbe(ctx, pod)
+	if refused != nil && ctx.Err() == nil {
+		return nil, refused
+	}
 	defer func() { // also if the run was interrupted before the answer to the creation arrived
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), probeRemoval)
 		defer cancel()
@@ -91,8 +95,8 @@ func (c *Cluster) probe(ctx context.Context, p check.Probe) (_ []check.Answer, e
 			err = failed
 		}
 	}()
-	if err := c.createProbe(ctx, pod); err != nil {
-		return nil, err
+	if refused != nil {
+		return nil, refused
 	}
 	if err := c.waitStarted(ctx, name); err != nil {
 		return nil, err
