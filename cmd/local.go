@@ -202,7 +202,7 @@ func stop(ctx context.Context, do ...func(context.Context) error) error {
 	return nil
 }
 
-// makeEphemeral makes the state directory of the setup. It fails if the directory exists: only the command that has made
+// makeEphemeral makes the state directory of the setup. It fails if the directory exists: only the command that made
 // it removes it in the end.
 func (s *session) makeEphemeral() error {
 	if err := os.MkdirAll(filepath.Dir(s.layout.Dir), 0o700); err != nil {
@@ -229,7 +229,7 @@ func (s *session) ephemeral(ctx context.Context, err error, command []string) er
 		err = s.during(ctx, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: command}).handOver)
 	}
 	if clierr.Code(err) == clierr.Conflict {
-		return err // another run works on the setup
+		return err // another run changes the setup
 	}
 	return errors.Join(err, stop(ctx, l.StopAll, l.Purge))
 }

@@ -293,7 +293,7 @@ func TestOverlays(t *testing.T) {
         - {name: kcp, env: [{name: GOMAXPROCS, value: "2"}]}
         - {name: sidecar, image: example.com/sidecar:v1}
         - {name: absent, $patch: delete}
-        affinity: {$retainKeys: [nodeAffinity], nodeAffinity: {}}
+        affinity: {$patch: replace, nodeAffinity: {}}
 `)
 	for _, o := range objects {
 		pod, ok := podOf(t, o)

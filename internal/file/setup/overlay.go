@@ -7,10 +7,10 @@ import (
 
 	"go.yaml.in/yaml/v3"
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kit/strategic"
 )
 
 // podTemplate is the schema of a podTemplate overlay: a corev1.PodTemplateSpec with only labels and annotations as
@@ -42,57 +42,32 @@ func overlaySchema(f *structField) reflect.Type {
 	return reflect.TypeFor[podTemplate]()
 }
 
-// overlaid decodes an overlay. If all fields are valid, it also tries the merge, which fails on misplaced directives.
+// overlaid decodes an overlay.
 func (d *decoder) overlaid(n *yaml.Node, schema reflect.Type, p *field.Path) (any, bool) {
 	d.overlay = true
 	defer func() { d.overlay = false }()
-	before := len(d.problems)
-	v, ok := d.value(n, schema, p)
-	if !ok || len(d.problems) > before {
-		return v, ok
-	}
-	patch, _ := clone(v).(map[string]any) // merging removes the directives
-	ours := map[string]any{"metadata": map[string]any{}, "spec": map[string]any{}}
-	if _, err := strategicpatch.StrategicMergeMapPatch(ours, patch, reflect.Zero(schema).Interface()); err != nil {
-		at, reason := d.positions[pathString(p)], strings.Join(strings.Fields(err.Error()), " ")
-		return d.fail(p, &yaml.Node{Line: at.line, Column: at.column}, "cannot be merged: "+reason, "")
-	}
-	return v, true
+	return d.value(n, schema, p)
 }
-
-// The directives of strategic merge (k8s.io/apimachinery: pkg/util/strategicpatch).
-const (
-	directivePatch      = "$patch"
-	directiveRetainKeys = "$retainKeys"
-	directiveOrder      = "$setElementOrder/"
-	directiveDelete     = "$deleteFromPrimitiveList/"
-)
 
 func isDirective(key string) bool { return strings.HasPrefix(key, "$") }
 
 // directive decodes a directive of strategic merge into out.
 func (d *decoder) directive(out map[string]any, e entry, p *field.Path) {
 	at, key := p.Child(e.key.Value), e.key.Value
-	t := reflect.TypeFor[[]any]()
-	switch {
-	case key == directivePatch:
-		t = reflect.TypeFor[string]()
-	case key == directiveRetainKeys:
-		t = reflect.TypeFor[[]string]()
-	case !strings.HasPrefix(key, directiveOrder) && !strings.HasPrefix(key, directiveDelete):
-		d.report(at, e.key, "unknown directive", fmt.Sprintf("known: %s, %s, %s<field>, %s<field>",
-			directivePatch, directiveRetainKeys, directiveOrder, directiveDelete))
+	if key != strategic.Directive {
+		d.report(at, e.key, "unknown directive", "known: "+strategic.Directive)
 		return
 	}
-	v, ok := d.value(e.value, t, at)
+	v, ok := d.value(e.value, reflect.TypeFor[string](), at)
 	if !ok {
 		return
 	}
-	if key == directivePatch && v != "merge" && v != "replace" && v != "delete" {
-		d.report(at, e.value, fmt.Sprintf("unsupported value %s", describe(e.value)), "known: merge, replace, delete")
+	if v != strategic.Replace && v != strategic.Delete {
+		d.report(at, e.value, fmt.Sprintf("unsupported value %s", describe(e.value)),
+			"known: "+strategic.Replace+", "+strategic.Delete)
 		return
 	}
-	if key == directivePatch && v != "merge" && hasOurLabels(p) {
+	if hasOurLabels(p) {
 		d.report(at, e.value, fmt.Sprintf("unsupported value %s", describe(e.value)),
 			"kcpctl finds its objects by their labels: list those to add or change")
 		return
@@ -111,7 +86,7 @@ func (d *decoder) checkMergeKeys(n *yaml.Node, items []any, key string, p *field
 	for i, item := range items {
 		object, ok := item.(map[string]any)
 		_, named := object[key]
-		_, directed := object[directivePatch]
+		_, directed := object[strategic.Directive]
 		// An item with only "$patch: replace" applies to the whole list.
 		if !ok || named || directed && len(object) == 1 {
 			continue

@@ -6,12 +6,12 @@ import (
 	"reflect"
 	"slices"
 
-	"k8s.io/apimachinery/pkg/util/strategicpatch"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/strategic"
 )
 
 // httpsPortName is the name of the port that package render gives each Service.
@@ -39,11 +39,7 @@ func (v *validator) service(p part, number int32) {
 		if !v.uniquePorts(o) {
 			return
 		}
-		patch, _ := clone(map[string]any(o.overlay)).(map[string]any) // merging modifies it
-		var err error
-		if merged, err = strategicpatch.StrategicMergeMapPatch(merged, patch, reflect.Zero(reflect.TypeFor[service]()).Interface()); err != nil {
-			return // the decoder reports it
-		}
+		merged = strategic.Merge(merged, o.overlay, reflect.TypeFor[service]())
 	}
 	v.ports(servicePorts(merged, overlays), number)
 }
@@ -78,9 +74,6 @@ type servicePort struct {
 func servicePorts(merged map[string]any, overlays []serviceOverlay) []servicePort {
 	by := make([][]servicePort, len(overlays)+1)
 	for _, port := range portsOf(merged) {
-		if _, directive := port[directivePatch]; directive {
-			continue // it deletes a port that does not exist
-		}
 		n, at := origin(overlays, port)
 		by[n] = append(by[n], servicePort{port, at})
 	}
@@ -100,14 +93,14 @@ func (v serviceFields) uniquePorts(o serviceOverlay) bool {
 	ports := portsOf(o.overlay)
 	for _, port := range ports {
 		switch {
-		case port == nil:
-			return false // the decoder reports it
-		case port[directivePatch] == "replace":
+		case port[strategic.Directive] == strategic.Replace:
 			return true
+		case port["port"] == nil:
+			return false // the decoder reports it
 		}
 	}
 	for i, port := range ports {
-		if number := port["port"]; number != nil && seen[number] {
+		if number := port["port"]; seen[number] {
 			v.invalid(o.path.Child("ports").Index(i).Child("port"), number,
 				"the list has this port twice, and ports are merged by number")
 			return false
