@@ -158,7 +158,7 @@ func (w *world) signed(s *command, i *installation, name, text string) {
 	case was == by:
 	case was == "", s.mayRotate():
 		delete(i.retired, by)
-	case i.retired[by]:
+	case i.retired[by] && !s.mayReturn():
 		w.violate("%s is signed by a %s that was replaced", name, ca)
 	case i.known["key "+by]:
 	default:
@@ -201,7 +201,7 @@ func (w *world) trusted(s *command, i *installation, name, before, bundle string
 	maps.Copy(w.keys, keyIDs(bundle))
 	for _, f := range is {
 		switch f = prefix + f; {
-		case s == i.adopters[prefix], s.mayRotate():
+		case s == i.adopters[prefix], s.mayRotate(), i.known[f] && s.mayReturn():
 			i.known[f] = true
 			delete(i.dropped, f)
 			id := w.keys[strings.TrimPrefix(f, prefix)] // it may sign too

@@ -105,6 +105,12 @@ func (s *command) mayRotate() bool {
 	return s.is("certs", "rotate-ca") || s.is("certs", "rotate-service-account-key") || s.has("--replace-authorities") || s.has("--allow-lost-record")
 }
 
+// mayReturn reports whether the command may use authorities again that were removed. With restored Secrets, only what runs
+// shows that they were: after down, the user answers for them.
+func (s *command) mayReturn() bool {
+	return s.mayRotate() || s.has("--allow-restored-record")
+}
+
 // read handles a read request.
 func (s *command) read(ctx context.Context, _ *cluster) error {
 	w := s.world
