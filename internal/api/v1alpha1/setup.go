@@ -51,6 +51,9 @@ type Spec struct {
 	// Secrets and the namespaces that kcpctl creates. The metadata of a service overlay, and annotations in expose,
 	// take precedence. Set labels and annotations of pods in podTemplate.
 	CommonMetadata CommonMetadata `json:"commonMetadata,omitzero"`
+	// NetworkPolicies restricts the network of kcp's pods, in clusters whose network plugin enforces NetworkPolicies.
+	// Default: kcpctl creates none.
+	NetworkPolicies *NetworkPolicies `json:"networkPolicies,omitempty"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`
 	// Etcd is the default etcd of all shards.

@@ -66,6 +66,10 @@ var (
 		GroupVersionKind: schema.GroupVersionKind{Group: "route.openshift.io", Version: "v1", Kind: "Route"},
 		Resource:         "routes", Optional: true,
 	}
+	NetworkPolicy = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
+		Resource:         "networkpolicies", Optional: true, BuiltIn: true,
+	}
 	PodDisruptionBudget = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 		Resource:         "poddisruptionbudgets",
@@ -138,7 +142,7 @@ var OnPhysical = []Kind{ValidatingAdmissionPolicy, ValidatingAdmissionPolicyBind
 var Applied = []Kind{
 	Namespace, CustomResourceDefinition, ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding,
 	PublishedResource,
-	ConfigMap, Secret, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
+	ConfigMap, Secret, NetworkPolicy, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
 	StatefulSet, Deployment,
 }
 

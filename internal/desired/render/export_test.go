@@ -21,7 +21,7 @@ func Strict(o Object) error {
 	}
 	for _, into := range []any{
 		&corev1.Namespace{}, &corev1.ConfigMap{}, &corev1.Secret{}, &corev1.Service{}, &corev1.ServiceAccount{}, &corev1.PersistentVolumeClaim{},
-		&networkingv1.Ingress{}, &policyv1.PodDisruptionBudget{}, &appsv1.Deployment{}, &appsv1.StatefulSet{},
+		&networkingv1.Ingress{}, &networkingv1.NetworkPolicy{}, &policyv1.PodDisruptionBudget{}, &appsv1.Deployment{}, &appsv1.StatefulSet{},
 		&rbacv1.ClusterRole{}, &rbacv1.ClusterRoleBinding{}, &rbacv1.Role{}, &rbacv1.RoleBinding{},
 		&admissionv1.ValidatingAdmissionPolicy{}, &admissionv1.ValidatingAdmissionPolicyBinding{},
 	} {

@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"runtime"
 	"slices"
+	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -114,10 +115,13 @@ type renderer struct {
 	templates templateSet
 	// only limits the templates that are rendered. Nil: all are.
 	only func(template string) bool
+	// network is called only if the setup has NetworkPolicies.
+	network func() *topology.Network
 }
 
 func newRenderer(t *topology.Topology, s *pki.State) (*renderer, error) {
 	r := &renderer{t: t, state: s, certs: map[topology.ID][]pki.Cert{}}
+	r.network = sync.OnceValue(func() *topology.Network { return topology.NewNetwork(t) })
 	for _, c := range pki.Table(t) {
 		r.certs[c.Component] = append(r.certs[c.Component], c)
 	}
@@ -226,8 +230,8 @@ func (b *objects) base() {
 	}))
 }
 
-// workload adds the objects of a component that runs: certificates, kubeconfigs and configuration, then the Service,
-// the volume and the workload itself.
+// workload adds the objects of a component that runs: certificates, kubeconfigs and configuration, then the
+// NetworkPolicy, the Service, the volume and the workload itself.
 func (b *objects) workload() {
 	srcs := append(b.certs(), b.bundles()...)
 	if kcs := kubeconfig.ForComponent(b.r.t, b.c, b.r.trusted); len(kcs) > 0 {
@@ -243,6 +247,7 @@ func (b *objects) workload() {
 		srcs = append(srcs, externalEtcd(s.TLSSecret))
 	}
 	srcs = append(srcs, b.config()...)
+	b.network()
 	programOf(b.c.Kind).objects(b, newWorkload(b.r.t, b.r.state.Installation, b.c, srcs))
 }
 

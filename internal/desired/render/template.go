@@ -27,15 +27,16 @@ const (
 	secretTemplate    = "secret.yaml"
 	serviceTemplate   = "service.yaml"
 	// aliasTemplate has no type, so that an existing Service keeps its own, with the addresses that it has.
-	aliasTemplate       = "alias.yaml"
-	peersTemplate       = "peers.yaml"
-	claimTemplate       = "volumeclaim.yaml"
-	ingressTemplate     = "ingress.yaml"
-	tlsRouteTemplate    = "tlsroute.yaml"
-	routeTemplate       = "route.yaml"
-	pdbTemplate         = "pdb.yaml"
-	deploymentTemplate  = "deployment.yaml"
-	statefulSetTemplate = "statefulset.yaml"
+	aliasTemplate         = "alias.yaml"
+	peersTemplate         = "peers.yaml"
+	claimTemplate         = "volumeclaim.yaml"
+	ingressTemplate       = "ingress.yaml"
+	tlsRouteTemplate      = "tlsroute.yaml"
+	routeTemplate         = "route.yaml"
+	pdbTemplate           = "pdb.yaml"
+	networkPolicyTemplate = "networkpolicy.yaml"
+	deploymentTemplate    = "deployment.yaml"
+	statefulSetTemplate   = "statefulset.yaml"
 
 	serviceAccountTemplate = "serviceaccount.yaml"
 	agentRoleTemplate      = "agentrole.yaml"
@@ -74,6 +75,7 @@ var manifests = []manifest{
 	{routeTemplate, route{}},
 	{claimTemplate, workload{}},
 	{pdbTemplate, workload{}},
+	{networkPolicyTemplate, networkPolicy{}},
 	{deploymentTemplate, workload{}},
 	{statefulSetTemplate, workload{}},
 	{workspaceTemplate, inWorkspace{}},

@@ -7,7 +7,6 @@ import (
 	"math/rand/v2"
 	"net/url"
 	"slices"
-	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,7 +21,7 @@ import (
 func TestAnySetupHoldsTogether(t *testing.T) {
 	for seed := range uint64(50) {
 		rnd := rand.New(rand.NewPCG(seed, 1))
-		text := random(rnd)
+		text := topologytest.Random(rnd)
 		for name, top := range map[string]*topology.Topology{"clusters": topologytest.Build(t, text), "local": topologytest.BuildLocal(t, text)} {
 			t.Run(fmt.Sprintf("%d %s", seed, name), func(t *testing.T) {
 				holdsTogether(t, top)
@@ -32,38 +31,6 @@ func TestAnySetupHoldsTogether(t *testing.T) {
 			})
 		}
 	}
-}
-
-func random(rnd *rand.Rand) string {
-	var b strings.Builder
-	b.WriteString("spec:\n  external: {hostname: kcp.example.com}\n")
-	fmt.Fprintf(&b, "  etcd: %s\n", []string{"{managed: {}}", "{embedded: {}}", "{external: {endpoints: [\"http://etcd:2379\"]}}"}[rnd.IntN(3)])
-	clusters := []string{"eu", "us", "asia"}[:1+rnd.IntN(3)]
-	b.WriteString("  clusters: [")
-	for _, c := range clusters {
-		fmt.Fprintf(&b, "{name: %s, namespace: kcp-%s}, ", c, c)
-	}
-	b.WriteString("]\n")
-	place := func(name string) string {
-		return fmt.Sprintf("cluster: %s, url: \"https://%s.example.com:6443\"", clusters[rnd.IntN(len(clusters))], name)
-	}
-	if rnd.IntN(2) == 0 {
-		fmt.Fprintf(&b, "  cacheServer: {%s}\n", place("cache"))
-	}
-	fmt.Fprintf(&b, "  rootShard: {%s}\n  shards:\n", place("root"))
-	shards := rnd.IntN(6)
-	for i := range shards {
-		fmt.Fprintf(&b, "  - {name: s%d, %s}\n", i, place(fmt.Sprintf("s%d", i)))
-	}
-	b.WriteString("  frontProxies:\n")
-	for i := range 1 + rnd.IntN(3) {
-		fmt.Fprintf(&b, "  - {name: p%d, cluster: %s}\n", i, clusters[rnd.IntN(len(clusters))])
-	}
-	b.WriteString("  virtualWorkspaces:\n")
-	for i := range rnd.IntN(shards + 1) {
-		fmt.Fprintf(&b, "  - {name: v%d, shard: s%d, %s}\n", i, i, place(fmt.Sprintf("v%d", i)))
-	}
-	return b.String()
 }
 
 func holdsTogether(t *testing.T, top *topology.Topology) {

@@ -29,6 +29,7 @@ const everyKind = minimal + `spec:
   - {name: beta, etcd: {external: {endpoints: ["http://etcd:2379"]}}}
   virtualWorkspaces: [{name: one}]
   pki: {store: Directory}
+  networkPolicies: {}
   frontProxies:
   - {name: main, external: {hostname: kcp.example.com}, pathMappings: [{path: /services/mine, backend: "https://mine"}], serving: {secret: public}}
   kubeconfigs: [{name: dev}]
@@ -61,6 +62,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Spec.Version":                      {little.Version, "v0.32.3"},
 		"Spec.External":                     {s.External, v1alpha1.External{}}, // topology knows the Service
 		"Spec.Clusters":                     {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []   [] }]"},
+		"Spec.NetworkPolicies":              {little.NetworkPolicies == nil, true},
 		"Spec.CacheServer":                  {little.CacheServer == nil, true},
 		"Spec.FrontProxies":                 {len(little.FrontProxies) == 1 && little.FrontProxies[0].Name == "main", true},
 		"Spec.Kubeconfigs":                  {fmt.Sprint(little.Kubeconfigs), "[{admin {main } kcp-admin [system:kcp:admin] root {8766h0m0s} []}]"},
@@ -94,6 +96,8 @@ func TestDocumentedDefaults(t *testing.T) {
 		"ManagedEtcd.Quota":                 {managed.Quota, (*resource.Quantity)(nil)}, // etcd has one
 		"ManagedEtcd.AutoCompaction":        {managed.AutoCompaction.Duration, time.Duration(0)},
 		"ManagedEtcd.Resources":             {managed.Resources.Requests.Memory().String(), "128Mi"},
+		"NetworkPolicies.Clients":           {s.NetworkPolicies.Clients, map[string]string(nil)},
+		"NetworkPolicies.MetricsClients":    {s.NetworkPolicies.MetricsClients, map[string]string(nil)},
 		"ExternalEtcd.Prefix":               {beta.Etcd.External.Prefix, ""}, // the first up knows,
 		"EmbeddedEtcd.Storage":              {alpha.Etcd.Embedded.Storage.String(), "8Gi"},
 		"EmbeddedEtcd.StorageClassName":     {alpha.Etcd.Embedded.StorageClassName, ""},

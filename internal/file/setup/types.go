@@ -195,7 +195,7 @@ func Nearest(names []string, typed string) string {
 // elsewhere is the hint for an unknown key that resembles no field: the field of this name one level below, or all
 // known fields.
 func (d *decoder) elsewhere(key string, t *structType) string {
-	const most = 20
+	const most = 30
 	var names []string
 	for _, f := range t.fields {
 		names = append(names, f.name)

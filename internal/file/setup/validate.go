@@ -97,6 +97,7 @@ func (v *validator) spec() {
 	v.clusters(path.Child("clusters"), spec.Clusters)
 	v.pki(path.Child("pki"), spec.PKI)
 	v.commonMetadata(path.Child("commonMetadata"), spec.CommonMetadata)
+	v.networkPolicies(path.Child("networkPolicies"), spec.NetworkPolicies)
 	v.defaults(path.Child("defaults"), spec.Defaults, v.kinds()...)
 	if t := spec.TakeOver; t != nil && t.RootShard == "" {
 		v.required(path.Child("takeOver", "rootShard"), "the name of the RootShard of kcp-operator")
@@ -251,6 +252,15 @@ func (v *fields) commonMetadata(p *field.Path, m v1alpha1.CommonMetadata) {
 			}
 		}
 	}
+}
+
+// networkPolicies checks the labels of namespaces.
+func (v *fields) networkPolicies(p *field.Path, n *v1alpha1.NetworkPolicies) {
+	if n == nil {
+		return
+	}
+	v.labelMap(p.Child("clients"), n.Clients)
+	v.labelMap(p.Child("metricsClients"), n.MetricsClients)
 }
 
 // virtualWorkspaces checks that each server serves one shard, and that no two serve the same.

@@ -1,7 +1,7 @@
 // Package strategic merges patches into objects by strategic merge, the patch format of kubectl patch.
 //
-// apimachinery's package strategicpatch has more directives, and links the OpenAPI models, which add 4 MB. It also drops
-// a map with the directive replace if the object has no such map.
+// apimachinery's package strategicpatch has more directives, and links the OpenAPI models, which add 4 MB. It also
+// drops a map with the directive replace if the object has no such map.
 package strategic
 
 import (

@@ -2,6 +2,8 @@
 package topologytest
 
 import (
+	"fmt"
+	"math/rand/v2"
 	"strings"
 	"testing"
 
@@ -58,4 +60,40 @@ func LocalOf(s *v1alpha1.Setup) *topology.Topology {
 		ports[name] = firstLocalPort + int32(i)
 	}
 	return topology.BuildLocal(s, LocalDir, ports)
+}
+
+// Random returns the specification of a random setup on one to three clusters.
+func Random(rnd *rand.Rand) string {
+	var b strings.Builder
+	b.WriteString("spec:\n  external: {hostname: kcp.example.com}\n")
+	fmt.Fprintf(&b, "  etcd: %s\n", []string{"{managed: {}}", "{embedded: {}}", "{external: {endpoints: [\"http://etcd:2379\"]}}"}[rnd.IntN(3)])
+	clusters := []string{"eu", "us", "asia"}[:1+rnd.IntN(3)]
+	b.WriteString("  clusters: [")
+	for _, c := range clusters {
+		fmt.Fprintf(&b, "{name: %s, namespace: kcp-%s}, ", c, c)
+	}
+	b.WriteString("]\n")
+	place := func(name string) string {
+		if len(clusters) == 1 && rnd.IntN(3) > 0 {
+			return "cluster: eu"
+		}
+		return fmt.Sprintf("cluster: %s, url: \"https://%s.example.com:6443\"", clusters[rnd.IntN(len(clusters))], name)
+	}
+	if rnd.IntN(2) == 0 {
+		fmt.Fprintf(&b, "  cacheServer: {%s}\n", place("cache"))
+	}
+	fmt.Fprintf(&b, "  rootShard: {%s}\n  shards:\n", place("root"))
+	shards := rnd.IntN(6)
+	for i := range shards {
+		fmt.Fprintf(&b, "  - {name: s%d, %s}\n", i, place(fmt.Sprintf("s%d", i)))
+	}
+	b.WriteString("  frontProxies:\n")
+	for i := range 1 + rnd.IntN(3) {
+		fmt.Fprintf(&b, "  - {name: p%d, cluster: %s}\n", i, clusters[rnd.IntN(len(clusters))])
+	}
+	b.WriteString("  virtualWorkspaces:\n")
+	for i := range rnd.IntN(shards + 1) {
+		fmt.Fprintf(&b, "  - {name: v%d, shard: s%d, %s}\n", i, i, place(fmt.Sprintf("v%d", i)))
+	}
+	return b.String()
 }

@@ -1,0 +1,85 @@
+package render
+
+import "github.com/kcpctl/kcpctl/internal/desired/topology"
+
+// dnsPorts are the ports of DNS servers: of the Service, and of the pods behind it on OpenShift.
+var dnsPorts = []int32{53, 5353}
+
+// networkPolicy holds the values of the template of a NetworkPolicy.
+type networkPolicy struct {
+	Name, Namespace  string
+	Labels, Selector map[string]string
+	Types            []string
+	Ingress          []dict
+	Egress           any
+}
+
+// network adds the NetworkPolicy of a component, if the setup has NetworkPolicies.
+func (b *objects) network() {
+	spec := b.r.t.Setup.Spec.NetworkPolicies
+	if spec == nil || b.c.Cluster.Local {
+		return
+	}
+	p := networkPolicy{
+		Name: b.c.Object(), Namespace: b.c.Cluster.Namespace, Labels: b.c.Labels(), Selector: b.c.Selector(),
+		Types: []string{"Ingress"}, Ingress: ingress(b.r.network(), b.c),
+	}
+	public := b.r.network().Public(b.c)
+	if len(spec.Clients) > 0 && !public && (b.c.IsShard() || b.c.Kind == topology.VirtualWorkspaces) {
+		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.Clients), "ports": tcp(b.c.Port)})
+	}
+	if len(spec.MetricsClients) > 0 && !public {
+		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(b.c.Port)})
+	}
+	if !b.c.Kind.UsesClusters() {
+		p.Types = append(p.Types, "Egress")
+		p.Egress = egress(b.r.network(), b.c)
+	}
+	b.add(networkPolicyTemplate, p)
+}
+
+// ingress are the rules for clients of kcp.
+func ingress(n *topology.Network, c *topology.Component) []dict {
+	if n.Public(c) {
+		return []dict{{"ports": tcp(c.Port)}}
+	}
+	rules := []dict{} // without a rule, nothing can dial the pods
+	for _, f := range n.Incoming(c) {
+		rules = append(rules, dict{"from": pods(f.Labels), "ports": tcp(f.Ports...)})
+	}
+	return rules
+}
+
+// egress are the rules for DNS and for the servers that a component dials.
+func egress(n *topology.Network, c *topology.Component) []dict {
+	rules := []dict{{"ports": append(ports("UDP", dnsPorts...), tcp(dnsPorts...)...)}}
+	for _, f := range n.Outgoing(c) {
+		rules = append(rules, dict{"to": pods(f.Labels), "ports": tcp(f.Ports...)})
+	}
+	if elsewhere := n.Elsewhere(c); len(elsewhere) > 0 {
+		rules = append(rules, dict{"ports": tcp(elsewhere...)})
+	}
+	return rules
+}
+
+func pods(all []map[string]string) []dict {
+	var out []dict
+	for _, labels := range all {
+		out = append(out, dict{"podSelector": dict{"matchLabels": labels}})
+	}
+	return out
+}
+
+func namespaces(labels map[string]string) []dict {
+	return []dict{{"namespaceSelector": dict{"matchLabels": labels}}}
+}
+
+func tcp(numbers ...int32) []dict { return ports("TCP", numbers...) }
+
+func ports(protocol string, numbers ...int32) []dict {
+	var out []dict
+	for _, n := range numbers {
+		out = append(out, dict{"protocol": protocol, "port": n})
+	}
+	return out
+}

@@ -1,0 +1,180 @@
+package render_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/url"
+	"slices"
+	"strconv"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const inNetworkPolicies = "  networkPolicies: {metricsClients: {team: ops}}\n"
+
+// In any setup, NetworkPolicies let through each connection of the table, and between two components whose addresses
+// stay in their namespace nothing else.
+func TestNetworkPoliciesAreTheConnections(t *testing.T) {
+	for seed := range uint64(20) {
+		text := topologytest.Random(rand.New(rand.NewPCG(seed, 2))) + inNetworkPolicies
+		t.Run(fmt.Sprint(seed), func(t *testing.T) {
+			top, _, objects := rendered(t, text)
+			n := networkOf(t, top, objects)
+			n.everyConnection()
+			n.nothingElse()
+			if t.Failed() {
+				t.Log(text)
+			}
+		})
+	}
+}
+
+// network evaluates the NetworkPolicies of a setup, by component.
+type network struct {
+	*testing.T
+	top      *topology.Topology
+	policies map[topology.ID]map[string]any
+}
+
+func networkOf(t *testing.T, top *topology.Topology, objects []render.Object) network {
+	n := network{t, top, map[topology.ID]map[string]any{}}
+	for _, o := range objects {
+		if o.GetKind() == "NetworkPolicy" {
+			n.policies[o.Component] = o.Object["spec"].(map[string]any)
+		}
+	}
+	require.Len(t, n.policies, len(top.Running()))
+	return n
+}
+
+func (n network) everyConnection() {
+	for _, e := range n.top.Edges() {
+		for _, id := range e.Clients {
+			client := n.top.Component(id)
+			if client == nil || !client.Runs() {
+				continue
+			}
+			for _, s := range e.Servers {
+				n.connection(e, client, s)
+			}
+		}
+	}
+}
+
+func (n network) connection(e topology.Edge, client *topology.Component, s topology.Endpoint) {
+	server := n.top.Component(s.Component)
+	port := server.Port
+	if e.Cert == topology.CertPeer {
+		port = server.Storage.PeerPort
+	}
+	about := fmt.Sprintf("%s dials %s at %s", client.ID(), server.ID(), s)
+	near := client.Cluster.Name == server.Cluster.Name && (s.URL == "" || s.Host == server.Host() || s.Host == "localhost")
+	if near {
+		require.True(n, n.lets("Egress", client, server, port) && n.lets("Ingress", server, client, port), about)
+		return
+	}
+	u, err := url.Parse(s.URL)
+	require.NoError(n, err)
+	outside, err := strconv.Atoi(u.Port())
+	require.NoError(n, err)
+	require.True(n, n.lets("Egress", client, nil, int32(outside)) && n.lets("Ingress", server, nil, port), about)
+}
+
+func (n network) nothingElse() {
+	for _, client := range n.top.Running() {
+		for _, server := range n.top.Running() {
+			if client.Cluster.Name != server.Cluster.Name || n.lets("Ingress", server, nil, server.Port) {
+				continue
+			}
+			if !n.lets("Ingress", server, client, server.Port) {
+				continue
+			}
+			require.True(n, client.Kind.Dials(server.Kind), "%s can dial %s", client.ID(), server.ID())
+			if server.Kind == topology.Etcd && client != server {
+				require.Equal(n, server.ID(), client.Storage.Etcd, "%s can dial %s", client.ID(), server.ID())
+			}
+		}
+	}
+}
+
+// lets reports whether the policy of a component lets traffic from or to another one through, or from or to anywhere.
+func (n network) lets(direction string, c, other *topology.Component, port int32) bool {
+	spec := n.policies[c.ID()]
+	if !slices.Contains(spec["policyTypes"].([]any), any(direction)) {
+		return true
+	}
+	field, peers := "ingress", "from"
+	if direction == "Egress" {
+		field, peers = "egress", "to"
+	}
+	rules, _, _ := unstructured.NestedSlice(spec, field)
+	return slices.ContainsFunc(rules, func(rule any) bool {
+		r := rule.(map[string]any)
+		ports := slices.ContainsFunc(r["ports"].([]any), func(p any) bool {
+			return p.(map[string]any)["port"] == int64(port) && p.(map[string]any)["protocol"] == "TCP"
+		})
+		from, limited := r[peers].([]any)
+		return ports && (!limited || other != nil && slices.ContainsFunc(from, func(p any) bool { return selects(p, other) }))
+	})
+}
+
+// selects reports whether a peer of a rule selects the pods of a component of the same namespace.
+func selects(peer any, c *topology.Component) bool {
+	labels, ok, _ := unstructured.NestedStringMap(peer.(map[string]any), "podSelector", "matchLabels")
+	have := c.Selector()
+	for k, v := range labels {
+		ok = ok && have[k] == v
+	}
+	return ok
+}
+
+// A golden file shows the NetworkPolicies of each kind of component.
+func TestNetworkPolicies(t *testing.T) {
+	_, _, objects := rendered(t, `spec:
+  networkPolicies:
+    clients: {kcp: provider}
+    metricsClients: {kubernetes.io/metadata.name: monitoring}
+  cacheServer: {}
+  shards: [{name: alpha}]
+  virtualWorkspaces: [{name: alpha, shard: alpha}]
+  kubeconfigs: [{name: admin, target: {frontProxy: main}, user: admin, groups: [system:kcp:admin]}]
+`)
+	var text []byte
+	for _, o := range objects {
+		if o.GetKind() == "NetworkPolicy" {
+			require.NoError(t, render.Strict(o))
+			y, err := o.YAML()
+			require.NoError(t, err)
+			text = append(append(text, "---\n"...), y...)
+		}
+	}
+	testutil.Golden(t, "networkpolicies.yaml", text)
+}
+
+// Without the field there is no NetworkPolicy.
+func TestNoNetworkPolicies(t *testing.T) {
+	_, _, objects := rendered(t, "spec: {shards: [{name: alpha}]}")
+	for _, o := range objects {
+		require.NotEqual(t, "NetworkPolicy", o.GetKind())
+	}
+}
+
+// A new shard does not change the NetworkPolicies of the other components: up --only shard/NAME is enough.
+func TestNetworkPoliciesStayWithANewShard(t *testing.T) {
+	policies := func(shards string) map[topology.ID]map[string]any {
+		top, _, objects := rendered(t, "spec:\n  shards: "+shards+"\n  networkPolicies: {}\n")
+		return networkOf(t, top, objects).policies
+	}
+	for before, after := range map[string]string{"[]": "[{name: alpha}]", "[{name: alpha}]": "[{name: alpha}, {name: beta}]"} {
+		was, is := policies(before), policies(after)
+		require.Subset(t, is, was)
+		require.Len(t, is, len(was)+2)
+	}
+}

@@ -1,0 +1,145 @@
+package topology
+
+import (
+	"net"
+	"slices"
+	"strconv"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// Network tells which traffic the components of a setup need, for their NetworkPolicies. It is read from the table of
+// connections, by kinds: it does not change when a shard or a front-proxy is added.
+type Network struct {
+	t      *Topology
+	remote []*RemoteAddress
+}
+
+// NewNetwork returns the network of a setup.
+func NewNetwork(t *Topology) *Network { return &Network{t, t.RemoteAddresses()} }
+
+// Flow is traffic between a component and pods in its own namespace, some for each set of labels. Ports are the ports
+// of the servers.
+type Flow struct {
+	Labels []map[string]string
+	Ports  []int32
+}
+
+// Incoming returns the traffic of the clients of a component.
+func (n *Network) Incoming(c *Component) []Flow {
+	var out []Flow
+	for _, k := range Kinds() {
+		if k.Runs() && k.Dials(c.Kind) {
+			out = n.add(out, c, k, ports(c.Kind, k))
+		}
+	}
+	return out
+}
+
+// Outgoing returns the traffic to the servers of a component.
+func (n *Network) Outgoing(c *Component) []Flow {
+	var out []Flow
+	for _, k := range Kinds() {
+		// A first shard changes nothing, either.
+		if c.Kind.Dials(k) && (k == Shard || len(n.t.OfKind(k)) > 0) {
+			out = n.add(out, c, k, ports(k, c.Kind))
+		}
+	}
+	return out
+}
+
+// add adds the traffic between c and pods of a kind.
+func (n *Network) add(flows []Flow, c *Component, k Kind, ports []int32) []Flow {
+	labels := n.peers(c, k)
+	if labels == nil {
+		return flows
+	}
+	for i := range flows {
+		if slices.Equal(flows[i].Ports, ports) {
+			flows[i].Labels = append(flows[i].Labels, labels)
+			return flows
+		}
+	}
+	return append(flows, Flow{[]map[string]string{labels}, ports})
+}
+
+// peers returns the labels of the pods of a kind that dial c, or that c dials. An etcd has one client, and its members.
+// It returns nil if there are none.
+func (n *Network) peers(c *Component, k Kind) map[string]string {
+	switch {
+	case c.Kind == Etcd && k == Etcd:
+		return c.Selector()
+	case k == Etcd:
+		if etcd := n.t.byID[managedEtcd(c)]; etcd != nil {
+			return etcd.Selector()
+		}
+		return nil
+	case c.Kind == Etcd:
+		for _, owner := range n.t.OfKind(k) {
+			if managedEtcd(owner) == c.ID() {
+				return owner.Selector()
+			}
+		}
+		return nil
+	}
+	return map[string]string{LabelSetup: c.Setup, LabelComponent: string(k)}
+}
+
+// ports returns the ports of pods of a kind that clients of another kind dial.
+func ports(server, client Kind) []int32 {
+	switch {
+	case server != Etcd:
+		return []int32{Port}
+	case client == Etcd:
+		return []int32{etcdPort, etcdPeerPort}
+	}
+	return []int32{etcdPort}
+}
+
+// Public reports whether clients from outside of its namespace dial a component: it is a front-proxy, it is exposed,
+// its address is not its Service, or a kubeconfig is for it.
+func (n *Network) Public(c *Component) bool {
+	if c.Kind == FrontProxy || c.Expose.Type != "" && c.Expose.Type != v1alpha1.ExposeClusterIP {
+		return true
+	}
+	for _, url := range []string{c.URL, c.ownVirtualWorkspaceURL()} {
+		if host := hostOf(url); c.Kind.Serves() && host != "" && host != c.Host() {
+			return true
+		}
+	}
+	return slices.ContainsFunc(n.t.OfKind(Kubeconfig), func(k *Component) bool { return k.Access.Target == c.ID() })
+}
+
+// Elsewhere returns the ports that a component dials outside of its namespace: of other clusters, of external etcds and
+// of issuers. A load balancer can lead back into the cluster, to the port of a pod.
+func (n *Network) Elsewhere(c *Component) []int32 {
+	var out []int32
+	for _, a := range n.remote {
+		if a.From.Name != c.Cluster.Name || a.purposes[c.Kind] == nil {
+			continue
+		}
+		if port := portOf(a.Address); port != 0 {
+			out = append(out, port)
+		}
+		if server := n.t.byID[a.Server]; a.External == "" && server != nil {
+			out = append(out, server.Port)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+func portOf(hostPort string) int32 {
+	_, port, err := net.SplitHostPort(hostPort)
+	if err != nil {
+		return 0
+	}
+	n, err := strconv.ParseInt(port, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
+
+// UsesClusters reports whether components of the kind use the API servers of Kubernetes clusters.
+func (k Kind) UsesClusters() bool { return k == Agent || k == Workloads || k == Physical }
