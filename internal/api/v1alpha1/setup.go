@@ -43,6 +43,8 @@ type Spec struct {
 	PKI PKI `json:"pki,omitzero"`
 	// Authentication configures how kcp authenticates its clients.
 	Authentication Authentication `json:"authentication,omitzero"`
+	// Audit records the requests to all shards. A shard can have its own.
+	Audit *Audit `json:"audit,omitempty"`
 	// FeatureGates are feature gates of kcp, for all shards and front-proxies: WorkspaceMounts: true. Front-proxies
 	// have them from v0.29.0 on. WorkspaceMounts must not be used together with shards that are reached from outside of
 	// their cluster.

@@ -166,7 +166,7 @@ func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component)
 		// Without it, a process that terminates waits for the watches of its clients until it is killed.
 		{"shutdown-watch-termination-grace-period", fmt.Sprintf("%ds", watchSeconds)},
 	}...)
-	return slices.Concat(fl, gates(c), storage(i, c), logging(c))
+	return slices.Concat(fl, auditFlags(c), gates(c), storage(i, c), logging(c))
 }
 
 // gates returns the flag for feature gates.
@@ -231,7 +231,7 @@ func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag 
 	if usesKubeconfig(t, c, topology.KubeconfigCache) {
 		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigCache))})
 	}
-	return append(fl, logging(c)...)
+	return slices.Concat(fl, auditFlags(c), logging(c))
 }
 
 func usesKubeconfig(t *topology.Topology, c *topology.Component, name string) bool {

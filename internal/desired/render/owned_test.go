@@ -14,6 +14,12 @@ import (
 const everyKind = `spec:
   external: {hostname: kcp.example.com}
   featureGates: {WorkspaceMounts: true}
+  audit:
+    policy: {rules: [{level: Metadata}]}
+    log: &backend
+      {mode: batch, batchBufferSize: 1, batchMaxSize: 1, batchMaxWait: 1s, batchThrottleEnable: true, batchThrottleQPS: 1,
+       batchThrottleBurst: 1, truncateMaxBatchSize: 9, truncateMaxEventSize: 9}
+    webhook: {<<: *backend, secret: hook, initialBackoff: 1s}
   authentication:
     mode: Everywhere
     oidc: {issuerURL: "https://login.example.com", clientID: kcp}
@@ -37,7 +43,7 @@ const everyKind = `spec:
 var tunable = []string{
 	"v", "log-debug", "feature-gates", "batteries-included", "enable-leader-election", "service-account-lookup",
 	"shutdown-watch-termination-grace-period", "authentication-skip-lookup", "authentication-config", "token-auth-file",
-	"oidc-", "authentication-token-webhook-", "mount-proxy-client-",
+	"oidc-", "authentication-token-webhook-", "mount-proxy-client-", "audit-log-path",
 }
 
 // Each flag that kcpctl sets has an owner, or is known to be tunable: a new flag must be one of both.

@@ -189,6 +189,7 @@ func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c.ShardLabels = ShardLabels(b.setup.Spec.Clusters, spec)
 	c.setFrontProxy(spec.FrontProxy)
 	c.Authentication = new(ShardAuthentication(b.setup.Spec.Authentication))
+	c.Audit = cmp.Or(spec.Audit, b.setup.Spec.Audit)
 	c.FeatureGates = b.setup.Spec.FeatureGates
 	c.Storage = b.storage(c, *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL
@@ -276,6 +277,7 @@ func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	c := b.server(VirtualWorkspaces, v.Name, v.Component, v.URL)
 	shard := b.t.byID[ShardID(v.Shard)]
 	c.Serves, c.CacheServer = shard.ID(), b.setup.Spec.CacheServer != nil
+	c.Audit = shard.Audit
 	c.setFrontProxy(v.FrontProxy)
 	shard.VirtualWorkspaces, shard.VirtualWorkspaceURL = c.ID(), c.URL
 	b.add(c)

@@ -37,14 +37,35 @@ func OwnerOf(k Kind, flag string) (o FlagOwner, ok bool) {
 	return FlagOwner{}, false
 }
 
-// flagOwners returns the table. Flags for which it has no row can be set in extraArgs, such as those for logs, audit
-// and timeouts, and on shards those for tokens: a setup has one authentication for all shards.
+// flagOwners returns the table. Flags for which it has no row can be set in extraArgs, such as those for logs and
+// timeouts, and on shards those for tokens: a setup has one authentication for all shards.
 func flagOwners() []ownedFlags {
 	shards, servers := []Kind{RootShard, Shard}, kindsThat(Kind.Serves)
 	stores := append([]Kind{CacheServer}, shards...)
 	return slices.Concat(storageFlags(stores, shards), addressFlags(servers, shards), trustFlags(servers, shards),
-		tenantFlags(), removedFlags(shards))
+		tenantFlags(), auditFlags(shards), removedFlags(shards))
 }
+
+// auditFlags are about events for which there are fields. A log in a file has none: pods have no volume for it.
+func auditFlags(shards []Kind) []ownedFlags {
+	var out []ownedFlags
+	for _, at := range []struct {
+		kinds  []Kind
+		prefix string
+	}{{shards, ""}, {[]Kind{VirtualWorkspaces}, "spec."}} {
+		backend := func(name string) string { return strings.ReplaceAll(backendFlags, "audit-", "audit-"+name+"-") }
+		out = append(out, ownedFlags{at.kinds, "audit-policy-file", field(at.prefix + "audit.policy")},
+			ownedFlags{at.kinds, backend("log"), field(at.prefix + "audit.log")},
+			ownedFlags{at.kinds, backend("webhook") + " audit-webhook-config-file audit-webhook-initial-backoff",
+				field(at.prefix + "audit.webhook")})
+	}
+	return out
+}
+
+// backendFlags are the flags that logs and webhooks have.
+const backendFlags = "audit-mode audit-batch-buffer-size audit-batch-max-size audit-batch-max-wait " +
+	"audit-batch-throttle-enable audit-batch-throttle-qps audit-batch-throttle-burst audit-truncate-enabled " +
+	"audit-truncate-max-batch-size audit-truncate-max-event-size"
 
 // removedFlags are flags of kube-apiserver that kcp removes from its own (kcp: pkg/server/options/flags.go), in all
 // releases: with one of them, it exits at once.

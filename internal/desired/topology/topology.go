@@ -134,6 +134,8 @@ type Component struct {
 	FrontProxyURL string
 	// Authentication is how a front-proxy or a shard authenticates its clients. It is nil for other kinds.
 	Authentication *Authentication
+	// Audit is how a shard, or a server of its virtual workspaces, records requests. Nil: not at all.
+	Audit *v1alpha1.Audit
 	// Serving is the user's own certificate that a front-proxy serves for the host of its ExternalURL. Nil: it serves
 	// the certificate of the setup.
 	Serving *v1alpha1.Serving

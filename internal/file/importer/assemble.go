@@ -235,7 +235,7 @@ func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 			"remove spec.cacheServer if no shard needs a separate one")
 	}
 	return v1alpha1.ShardSpec{Component: o.component, Etcd: externalEtcd(o), URL: o.url,
-		VirtualWorkspaceURL: o.virtualWorkspaceURL}
+		VirtualWorkspaceURL: o.virtualWorkspaceURL, Audit: o.audited()}
 }
 
 // baseURL decides the base URL of a shard, which does not change: running front-proxies lose a shard whose base URL

@@ -48,6 +48,22 @@ func (o *object) setField(v value, flag, text string) bool {
 		o.url = text
 	case "shard-virtual-workspace-url":
 		o.virtualWorkspaceURL = text
+	case "audit-policy-file":
+		from := o.mounted(text)
+		if from.ConfigMap == "" {
+			return false
+		}
+		o.auditing().Policy.ConfigMap, o.audit.Policy.Key = from.ConfigMap, from.Key
+	case "audit-webhook-config-file":
+		from := o.mounted(text)
+		if from.Secret == "" {
+			return false
+		}
+		o.auditWebhook().SecretKey = v1alpha1.SecretKey{Secret: from.Secret, Key: from.Key}
+	case "audit-webhook-mode":
+		o.auditWebhook().Mode = text
+	case "audit-log-mode":
+		o.auditing().Log = &v1alpha1.AuditBackend{Mode: text}
 	case "authentication-drop-groups":
 		o.auth.DropGroups = groups(text)
 		v.find(Review, replacesGroups, checkGroups)

@@ -30,6 +30,7 @@ type object struct {
 	external   v1alpha1.External
 	kubeconfig v1alpha1.Kubeconfig
 	auth       v1alpha1.FrontProxyAuthentication
+	audit      *v1alpha1.Audit
 	pki        v1alpha1.PKI
 	metadata   []func(*v1alpha1.CommonMetadata)
 	url        string

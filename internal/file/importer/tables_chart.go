@@ -191,19 +191,6 @@ func chartAuthRows() []row {
 		mapped("oidc.caSecretKeyName", to+"caFrom", text(func(o *object) *string { return &o.oidcKey })))...)
 }
 
-func chartAuditRows() []row {
-	const noVolume = "kcpctl gives kcp no volume for audit logs"
-	const instead = "put the policy into a ConfigMap, mount it with podTemplate, and set --audit-policy-file, and --audit-log-path=- or " +
-		"--audit-webhook-config-file, in extraArgs"
-	return append(when("audit.enabled",
-		lost("audit.volumeSize", `[aA]udit`, noVolume, instead), lost("audit.volumeClassName", `[aA]udit`, noVolume,
-			instead),
-		lost("audit.policy", `[aA]udit`, noVolume, instead), lost("audit.log", `[aA]udit`, noVolume, instead),
-		lost("kcp.volumeClassName", `[aA]udit`, noVolume, instead), lost("kcp.volumeSize", `[aA]udit`, noVolume,
-			instead),
-	), lost("audit.enabled", `[aA]udit`, noVolume, instead))
-}
-
 func chartCertificateRows() []row {
 	const email = "kcpctl's front-proxies have certificates of its own authority"
 	const trust = "keep the issuer, create a Certificate for the hostname, and set serving of the front-proxy"

@@ -54,6 +54,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, false)
 	defaultComponents(s)
 	defaultAuthentication(spec)
+	defaultAudit(spec)
 	defaultPathMappings(spec)
 	defaultAgents(spec)
 	defaultWorkloads(spec)

@@ -34,6 +34,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.shardLabels()
 	v.virtualWorkspaces()
 	v.authentication()
+	v.audit()
 	v.frontProxies()
 	v.kubeconfigs()
 	v.workspaces()
