@@ -2,10 +2,10 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-// Audit records requests to shards and their virtual workspaces. An event has the path and the name of the logical
-// cluster in the annotations kcp.io/path and kcp.io/cluster.
+// Audit records requests to shards and their virtual workspaces. An event has the path of the workspace in the
+// annotation kcp.io/path, which is empty for root, and its logical cluster in kcp.io/cluster.
 type Audit struct {
-	// Policy is what is recorded of which requests.
+	// Policy decides which requests are recorded, and how much of them.
 	Policy AuditPolicy `json:"policy"`
 	// Log writes events to the output of the server, which kcpctl logs prints. Write {} for the defaults of kcp.
 	// Default: {} if there is no webhook.
@@ -25,7 +25,7 @@ type AuditPolicy struct {
 	AuditRules `json:",inline"`
 }
 
-// AuditRules are what is recorded of which requests.
+// AuditRules decide which requests are recorded, and how much of them.
 type AuditRules struct {
 	// OmitStages are stages of requests of which nothing is recorded: RequestReceived, ResponseStarted,
 	// ResponseComplete, Panic.

@@ -85,7 +85,7 @@ func duration(d time.Duration) string {
 	return d.String()
 }
 
-// audit returns the files for audit: those of the component's ConfigMap, and those in objects of the user.
+// audit returns the policy in the component's ConfigMap, and the files in objects of the user.
 func (b *objects) audit() (items []item, srcs []source) {
 	a := b.c.Audit
 	if a == nil {
@@ -95,7 +95,8 @@ func (b *objects) audit() (items []item, srcs []source) {
 	if name := a.Policy.ConfigMap; name != "" {
 		srcs = append(srcs, source{configMap: name, items: []item{{key: a.Policy.Key, path: policy}}})
 	} else {
-		items = append(items, item{auditPolicyFile, policy, toYAML(auditPolicy{"audit.k8s.io/v1", "Policy", a.Policy.AuditRules})})
+		content := auditPolicy{"audit.k8s.io/v1", "Policy", a.Policy.AuditRules}
+		items = append(items, item{auditPolicyFile, policy, toYAML(content)})
 	}
 	if w := a.Webhook; w != nil {
 		srcs = append(srcs, source{secret: w.Secret, items: []item{{key: w.Key, path: files.Config(auditWebhookFile)}}})

@@ -150,7 +150,8 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 		Version: kcpVersion(img, s.Version), Image: ImageRef(img, s.Version),
 		PullPolicy: img.PullPolicy, PullSecrets: img.PullSecrets,
 		Replicas: spec.Replicas.Count(), Autoscaled: !spec.Replicas.Managed(),
-		LogLevel: *spec.LogLevel, Resources: *spec.Resources,
+		LogLevel: *spec.LogLevel, LogFormat: spec.LogFormat, ProfilerPort: spec.ProfilerPort,
+		Resources:    *spec.Resources,
 		ExtraArgs:    append(append([]string{}, s.Defaults.ExtraArgs...), spec.ExtraArgs...),
 		PodTemplates: overlays(s.Defaults.PodTemplate, spec.PodTemplate),
 		Services:     overlays(s.Defaults.Service, spec.Service),
@@ -190,6 +191,7 @@ func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c.setFrontProxy(spec.FrontProxy)
 	c.Authentication = new(ShardAuthentication(b.setup.Spec.Authentication))
 	c.Audit = cmp.Or(spec.Audit, b.setup.Spec.Audit)
+	c.Authorization = cmp.Or(spec.Authorization, b.setup.Spec.Authorization)
 	c.FeatureGates = b.setup.Spec.FeatureGates
 	c.Storage = b.storage(c, *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL

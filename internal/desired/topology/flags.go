@@ -43,10 +43,26 @@ func flagOwners() []ownedFlags {
 	shards, servers := []Kind{RootShard, Shard}, kindsThat(Kind.Serves)
 	stores := append([]Kind{CacheServer}, shards...)
 	return slices.Concat(storageFlags(stores, shards), addressFlags(servers, shards), trustFlags(servers, shards),
-		tenantFlags(), auditFlags(shards), removedFlags(shards))
+		tenantFlags(), settingFlags(servers, shards), auditFlags(shards), removedFlags(shards))
 }
 
-// auditFlags are about events for which there are fields. A log in a file has none: pods have no volume for it.
+// settingFlags are about settings of kcp that a setup file has as fields.
+func settingFlags(servers, shards []Kind) []ownedFlags {
+	profiled := slices.DeleteFunc(slices.Clone(servers), func(k Kind) bool { return k == CacheServer })
+	return []ownedFlags{
+		{servers, "logging-format", field("logFormat")},
+		{profiled, "profiler-address", field("profilerPort")},
+		{shards, "authorization-order", field("authorization.order")},
+		{shards, "authorization-always-allow-paths", field("authorization.alwaysAllowPaths")},
+		{shards, "authorization-webhook-config-file authorization-webhook-version " +
+			"authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl",
+			field("authorization.webhook")},
+		{shards, "enable-home-workspaces home-workspaces-home-creator-groups", field("spec.homeWorkspaces")},
+		{shards, "batteries-included", field("spec.batteries")},
+	}
+}
+
+// auditFlags are about events. There is no field for a log in a file, because pods have no volume for it.
 func auditFlags(shards []Kind) []ownedFlags {
 	var out []ownedFlags
 	for _, at := range []struct {

@@ -62,7 +62,8 @@ func auditPolicy(v value) {
 	var r reference
 	if v.decode(&r) && !v.empty() {
 		p := &v.o.auditing().Policy
-		p.ConfigMap, p.Key = r.Name, r.Key
+		p.ConfigMap = r.Name
+		p.Key = r.Key
 	}
 }
 
@@ -113,14 +114,17 @@ func (o *object) findAt(prefix, why, instead string) {
 // chartAuditRows returns the rows of the audit log of the chart. Its default policy records the metadata of all
 // requests.
 func chartAuditRows() []row {
-	const file, theme = "kcpctl writes events to the output of kcp, and gives it no volume", `audit\.log\.(path|dir|max|volume)`
-	const instead = "collect the output of the pods, or mount a volume with podTemplate, and set --audit-log-path in extraArgs"
+	const theme = `audit\.log\.(path|dir|max|volume)`
+	const file = "kcpctl writes events to the output of kcp, and gives it no volume"
+	const instead = "collect the output of the pods, or mount a volume with podTemplate, and set --audit-log-path in " +
+		"extraArgs"
 	rows := []row{
 		needless("audit.policy.dir", "kcpctl mounts the policy where it needs it"),
 		needless("audit.policy.fileName", "kcpctl mounts the policy where it needs it"),
 		mapped("audit.policy.config", "spec.rootShard.audit.policy", chartPolicy),
 	}
-	for _, f := range []string{"audit.volumeSize", "audit.volumeClassName", "audit.log", "kcp.volumeClassName", "kcp.volumeSize"} {
+	for _, f := range []string{"audit.volumeSize", "audit.volumeClassName", "audit.log", "kcp.volumeClassName",
+		"kcp.volumeSize"} {
 		rows = append(rows, lost(f, theme, file, instead))
 	}
 	return append(when("audit.enabled", rows...), mapped("audit.enabled", "spec.rootShard.audit", func(v value) {

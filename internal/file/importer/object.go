@@ -31,6 +31,9 @@ type object struct {
 	kubeconfig v1alpha1.Kubeconfig
 	auth       v1alpha1.FrontProxyAuthentication
 	audit      *v1alpha1.Audit
+	authorize  *v1alpha1.Authorization
+	home       v1alpha1.HomeWorkspaces
+	batteries  []string
 	pki        v1alpha1.PKI
 	metadata   []func(*v1alpha1.CommonMetadata)
 	url        string

@@ -70,21 +70,6 @@ func flagRows(prefix, flagPrefix string, fields [][2]string) []row {
 	return rows
 }
 
-func authorizationRows() []row {
-	const webhook = "spec.authorization.webhook."
-	rows := flagRows(webhook, "authorization-webhook-", [][2]string{
-		{"cacheAuthorizedTTL", "cache-authorized-ttl"}, {"cacheUnauthorizedTTL", "cache-unauthorized-ttl"},
-		{"version", "version"},
-	})
-	return append(rows,
-		mapped(webhook+"allowPaths", "extraArgs", listFlag("authorization-always-allow-paths")),
-		mapped(webhook+"configSecretName", "extraArgs", authorizationWebhook().named()))
-}
-
-func authorizationWebhook() mountedFile {
-	return mountedFile{flag: "authorization-webhook-config-file", volume: "authorization-webhook", key: "kubeconfig"}
-}
-
 func oidcCA(key string) mountedFile {
 	return mountedFile{flag: "oidc-ca-file", volume: "oidc-ca-file", key: key}
 }

@@ -203,7 +203,8 @@ func AuditPolicy(data []byte) (v1alpha1.AuditRules, Errors) {
 	case syntax != nil:
 		return m.AuditRules, Errors{*syntax}
 	case len(docs) != 1:
-		return m.AuditRules, Errors{{Line: 1, Column: 1, Message: fmt.Sprintf("must have one %s, not %d", auditKind, len(docs))}}
+		message := fmt.Sprintf("must have one %s, not %d", auditKind, len(docs))
+		return m.AuditRules, Errors{{Line: 1, Column: 1, Message: message}}
 	}
 	d := newDecoder()
 	if !d.hasKind(docs[0], auditVersion, auditKind) {
