@@ -21,25 +21,36 @@ func auditRows() []row {
 		mapped(path+"configSecretName", to+"secret", into(func(o *object) *string { return &hook(o).Secret })),
 		mapped(path+"mode", to+"mode", into(func(o *object) *string { return &hook(o).Mode })),
 		mapped(path+"batchBufferSize", to+"batchBufferSize",
-			into(func(o *object) **int32 { return &hook(o).BatchBufferSize })),
-		mapped(path+"batchMaxSize", to+"batchMaxSize", into(func(o *object) **int32 { return &hook(o).BatchMaxSize })),
+			nonZero(func(o *object) **int32 { return &hook(o).BatchBufferSize })),
+		mapped(path+"batchMaxSize", to+"batchMaxSize",
+			nonZero(func(o *object) **int32 { return &hook(o).BatchMaxSize })),
 		mapped(path+"batchMaxWait", to+"batchMaxWait",
 			into(func(o *object) *metav1.Duration { return &hook(o).BatchMaxWait })),
 		mapped(path+"batchThrottleBurst", to+"batchThrottleBurst",
-			into(func(o *object) **int32 { return &hook(o).BatchThrottleBurst })),
+			nonZero(func(o *object) **int32 { return &hook(o).BatchThrottleBurst })),
 		mapped(path+"batchThrottleEnable", to+"batchThrottleEnable",
-			into(func(o *object) **bool { return &hook(o).BatchThrottleEnable })),
+			nonZero(func(o *object) **bool { return &hook(o).BatchThrottleEnable })),
 		mapped(path+"batchThrottleQPS", to+"batchThrottleQPS", throttleQPS),
 		mapped(path+"initialBackoff", to+"initialBackoff",
 			into(func(o *object) *metav1.Duration { return &hook(o).InitialBackoff })),
 		mapped(path+"truncateEnabled", to+"truncateEnabled",
-			into(func(o *object) **bool { return &hook(o).TruncateEnabled })),
+			nonZero(func(o *object) **bool { return &hook(o).TruncateEnabled })),
 		mapped(path+"truncateMaxBatchSize", to+"truncateMaxBatchSize",
-			into(func(o *object) **int64 { return &hook(o).TruncateMaxBatchSize })),
+			nonZero(func(o *object) **int64 { return &hook(o).TruncateMaxBatchSize })),
 		mapped(path+"truncateMaxEventSize", to+"truncateMaxEventSize",
-			into(func(o *object) **int64 { return &hook(o).TruncateMaxEventSize })).
+			nonZero(func(o *object) **int64 { return &hook(o).TruncateMaxEventSize })).
 			but("kcp-operator misspells this flag, with which kcp does not start", "check that you want the limit"),
 		needless(path+"version", "kcp has only one version of the audit API").unless("audit.k8s.io/v1"),
+	}
+}
+
+// nonZero maps a value that kcp-operator ignores if it is zero.
+func nonZero[T comparable](to func(*object) **T) func(value) {
+	return func(v value) {
+		var t, zero T
+		if v.decode(&t) && t != zero {
+			*to(v.o) = &t
+		}
 	}
 }
 
@@ -94,6 +105,11 @@ func (o *object) audited() *v1alpha1.Audit {
 	if a.Webhook != nil && a.Webhook.Secret == "" {
 		o.findAt("audit.webhook.", "without configSecretName, kcp sends no events", "set audit.webhook")
 		a.Webhook = nil
+	}
+	if w := a.Webhook; w != nil && w.Mode != "" && w.Mode != "batch" {
+		o.findAt("audit.webhook.batch", "kcp uses it only with the mode batch", "")
+		w.AuditBackend = v1alpha1.AuditBackend{Mode: w.Mode, TruncateEnabled: w.TruncateEnabled,
+			TruncateMaxBatchSize: w.TruncateMaxBatchSize, TruncateMaxEventSize: w.TruncateMaxEventSize}
 	}
 	if a.Webhook == nil && o.proxy == nil { // the chart has a log
 		o.find(Review, "kcp-operator has no audit log, and a setup without a webhook has one",
