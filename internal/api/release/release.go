@@ -138,6 +138,12 @@ func ExternalReviews(v string) bool {
 	return err != nil || since("v0.31.3").contains(parsed)
 }
 
+// CacheLogFormat reports whether cache servers of a release accept --logging-format (kcp: pkg/cache/server/options).
+func CacheLogFormat(v string) bool {
+	parsed, err := core(v)
+	return err != nil || since("v0.31.0").contains(parsed)
+}
+
 // Known returns the releases in which something changed that kcpctl takes into account, oldest first.
 func Known() []string {
 	var all []*version.Version

@@ -55,3 +55,18 @@ func TestExternalReviews(t *testing.T) {
 		require.Equal(t, want, release.ExternalReviews(v), v)
 	}
 }
+
+// A release has the gates of the ones before it. Those of a release that is not known are not known either.
+func TestGates(t *testing.T) {
+	require.True(t, release.HasGate("v0.28.0", "WorkspaceMounts"))
+	require.False(t, release.HasGate("v0.28.3", "WorkspaceAuthentication"))
+	require.True(t, release.HasGate("v0.29.0", "WorkspaceAuthentication"))
+	require.False(t, release.HasGate("v0.31.6", "LogicalClusterMigration"))
+	require.True(t, release.HasGate("v0.32.3", "LogicalClusterMigration"))
+	require.False(t, release.HasGate("v0.32.3", "logicalClusterMigration"))
+	for _, v := range []string{"v0.33.0", "main"} {
+		require.Nil(t, release.Gates(v))
+		require.True(t, release.HasGate(v, "NewGate"))
+	}
+	require.Contains(t, release.Gates(release.Newest), "AllAlpha")
+}

@@ -39,6 +39,10 @@ type ShardSpec struct {
 	// must accept client certificates. Default: the first such front-proxy on the cluster of the shard, or the first
 	// one at all.
 	FrontProxy string `json:"frontProxy,omitempty"`
+	// Audit records the requests to this shard and its virtual workspaces. Default: spec.audit.
+	Audit *Audit `json:"audit,omitempty"`
+	// Authorization configures how this shard authorizes requests. Default: spec.authorization.
+	Authorization *Authorization `json:"authorization,omitempty"`
 	// Labels are set on the Shard object in kcp, in addition to the label name. Workspaces select shards by them.
 	Labels map[string]string `json:"labels,omitempty"`
 }

@@ -43,9 +43,18 @@ type Spec struct {
 	PKI PKI `json:"pki,omitzero"`
 	// Authentication configures how kcp authenticates its clients.
 	Authentication Authentication `json:"authentication,omitzero"`
-	// FeatureGates are feature gates of kcp, for all shards and front-proxies: WorkspaceMounts: true. Front-proxies
-	// have them from v0.29.0 on. WorkspaceMounts must not be used together with shards that are reached from outside of
-	// their cluster.
+	// Audit records the requests to all shards. A shard can have its own.
+	Audit *Audit `json:"audit,omitempty"`
+	// Authorization configures how shards authorize requests. A shard can have its own.
+	Authorization *Authorization `json:"authorization,omitempty"`
+	// HomeWorkspaces configures the workspaces of users.
+	HomeWorkspaces HomeWorkspaces `json:"homeWorkspaces,omitzero"`
+	// Batteries are objects that kcp creates in the root workspace: workspace-types, metrics-viewer. Default:
+	// workspace-types.
+	Batteries []string `json:"batteries,omitempty"`
+	// FeatureGates are feature gates of kcp: WorkspaceMounts: true. Each shard and each front-proxy has those that its
+	// release knows. Front-proxies have them from v0.29.0 on. WorkspaceMounts must not be used together with shards
+	// that are reached from outside of their cluster.
 	FeatureGates map[string]bool `json:"featureGates,omitempty"`
 	// CommonMetadata are labels and annotations of all objects on the clusters of the setup, such as Deployments,
 	// Secrets and the namespaces that kcpctl creates. The metadata of a service overlay, and annotations in expose,
@@ -198,6 +207,13 @@ type Defaults struct {
 	Service Overlay `json:"service,omitempty"`
 	// LogLevel is the log level of kcp (-v), between 0 and 10. Default: 2.
 	LogLevel *int32 `json:"logLevel,omitempty"`
+	// LogFormat is the format of logs: text or json. Cache servers before v0.31.0 always write text, and etcd always
+	// JSON. Default: text.
+	LogFormat string `json:"logFormat,omitempty"`
+	// ProfilerPort is the port of Go's profiler, which has no authentication. Only the pod itself reaches it, for
+	// example with kubectl port-forward. With --local, the components share the ports of this machine. It has no effect
+	// on cache servers. Default: no profiler.
+	ProfilerPort int32 `json:"profilerPort,omitempty"`
 	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets, except
 	// flags for which there is a field, and flags from which kcpctl derives certificates and connections.
 	ExtraArgs []string `json:"extraArgs,omitempty"`

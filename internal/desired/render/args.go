@@ -75,8 +75,6 @@ func requestHeader(c *topology.Component, names ...string) []flag {
 	}
 }
 
-func logging(c *topology.Component) []flag { return []flag{{"v", fmt.Sprint(c.LogLevel)}} }
-
 // storage returns the flags for the etcd of a kcp server.
 func storage(i pki.Installation, c *topology.Component) []flag {
 	s := c.Storage
@@ -159,21 +157,23 @@ func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component)
 	if c.VirtualWorkspaces != "" {
 		fl = append(fl, flag{"run-virtual-workspaces", "false"})
 	}
+	fl = append(fl, workspaceFlags(t)...)
 	fl = append(fl, []flag{
-		{"batteries-included", "workspace-types"}, // the only one that writes no files
-		{"root-directory", ""},                    // no files, no admin token
+		{"root-directory", ""}, // no files, no admin token
 		{"enable-leader-election", fmt.Sprint(!c.Storage.Embedded)},
 		// Without it, a process that terminates waits for the watches of its clients until it is killed.
 		{"shutdown-watch-termination-grace-period", fmt.Sprintf("%ds", watchSeconds)},
 	}...)
-	return slices.Concat(fl, gates(c), storage(i, c), logging(c))
+	return slices.Concat(fl, authorizationFlags(c), auditFlags(c), gates(c), storage(i, c), logging(c))
 }
 
-// gates returns the flag for feature gates.
+// gates returns the flag for the feature gates that the release of a component knows: with others it exits at once.
 func gates(c *topology.Component) []flag {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(c.FeatureGates)) {
-		all = append(all, fmt.Sprintf("%s=%t", name, c.FeatureGates[name]))
+		if release.HasGate(c.Version, name) {
+			all = append(all, fmt.Sprintf("%s=%t", name, c.FeatureGates[name]))
+		}
 	}
 	if len(all) == 0 || c.Kind == topology.FrontProxy && !release.Of(c.Version).FrontProxyGates {
 		return nil
@@ -231,7 +231,7 @@ func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag 
 	if usesKubeconfig(t, c, topology.KubeconfigCache) {
 		fl = append(fl, flag{"cache-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigCache))})
 	}
-	return append(fl, logging(c)...)
+	return slices.Concat(fl, auditFlags(c), logging(c))
 }
 
 func usesKubeconfig(t *topology.Topology, c *topology.Component, name string) bool {

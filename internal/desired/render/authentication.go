@@ -133,31 +133,15 @@ func commaSeparated(lists ...[]string) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// config adds the ConfigMap with the configuration files of a front-proxy or a shard, if there are any. It returns the
-// sources of these files, and of those that are in Secrets and ConfigMaps of the user.
+// config adds the ConfigMap with the configuration files of a component, if there are any. It returns the sources of
+// these files, and of those that are in Secrets and ConfigMaps of the user.
 func (b *objects) config() []source {
-	if b.c.Authentication == nil {
-		return nil
-	}
 	var items []item
-	add := func(key, path string, content []byte) { items = append(items, item{key, path, content}) }
 	var srcs []source
-	if b.c.Kind == topology.FrontProxy {
-		add(pathMappingFile, files.Config(pathMappingFile), b.pathMapping())
-		mapped, referred := mappedFiles(b.c)
-		items, srcs = append(items, mapped...), append(externalServing(b.c), referred...)
-		if b.c.Authentication.ServiceAccounts {
-			// Not from the Secret, which has the private key too.
-			add(serviceAccountPublic, files.ServiceAccount(serviceAccountPublic), b.r.state.ServiceAccount.Public)
-		}
+	for _, files := range []func() ([]item, []source){b.proxying, b.tokens, b.authorization, b.audit} {
+		own, referred := files()
+		items, srcs = append(items, own...), append(referred, srcs...)
 	}
-	a := b.c.Authentication
-	if a.UsesFile() {
-		add(authenticationFile, files.Config(authenticationFile), toYAML(authenticationConfiguration(*a)))
-	} else if a.OIDC != nil && a.OIDC.CA != "" {
-		add(oidcCAFile, files.Config(oidcCAFile), []byte(a.OIDC.CA))
-	}
-	srcs = append(userFiles(*a), srcs...)
 	if len(items) > 0 {
 		name, content := b.c.Object(topology.ConfigPart), map[string]string{}
 		for _, i := range items {
@@ -167,6 +151,37 @@ func (b *objects) config() []source {
 		srcs = append([]source{{configMap: name, items: items}}, srcs...)
 	}
 	return srcs
+}
+
+// proxying returns the files with which a front-proxy dials servers and verifies service accounts.
+func (b *objects) proxying() (items []item, srcs []source) {
+	if b.c.Kind != topology.FrontProxy {
+		return nil, nil
+	}
+	items = append(items, item{pathMappingFile, files.Config(pathMappingFile), b.pathMapping()})
+	mapped, referred := mappedFiles(b.c)
+	items, srcs = append(items, mapped...), append(externalServing(b.c), referred...)
+	if b.c.Authentication.ServiceAccounts {
+		// Not from the Secret, which has the private key too.
+		items = append(items, item{serviceAccountPublic, files.ServiceAccount(serviceAccountPublic),
+			b.r.state.ServiceAccount.Public})
+	}
+	return items, srcs
+}
+
+// tokens returns the files with which a front-proxy or a shard authenticates tokens of users.
+func (b *objects) tokens() (items []item, srcs []source) {
+	a := b.c.Authentication
+	switch {
+	case a == nil:
+		return nil, nil
+	case a.UsesFile():
+		items = append(items, item{authenticationFile, files.Config(authenticationFile),
+			toYAML(authenticationConfiguration(*a))})
+	case a.OIDC != nil && a.OIDC.CA != "":
+		items = append(items, item{oidcCAFile, files.Config(oidcCAFile), []byte(a.OIDC.CA)})
+	}
+	return items, userFiles(*a)
 }
 
 // userFiles are the files that the setup file refers to.

@@ -239,13 +239,13 @@ func has(args []string, prefix string) bool {
 
 func TestExtraArgsReplace(t *testing.T) {
 	_, _, objects := rendered(t, `spec:
-  defaults: {extraArgs: ["--v=4", "--logging-format=text"]}
+  defaults: {extraArgs: ["--v=4", "--log-flush-frequency=9s"]}
   rootShard: {extraArgs: ["--v=6", "--feature-gates=CacheAPIs=true"]}
 `)
 	root := strings.Join(argsOf(t, objects, "demo-root"), " ")
 	require.Equal(t, 1, strings.Count(root, "--v="))
 	require.Contains(t, root, "--v=6")
-	require.Contains(t, root, "--logging-format=text")
+	require.Contains(t, root, "--log-flush-frequency=9s")
 	require.Contains(t, root, "--feature-gates=CacheAPIs=true")
 	require.Contains(t, strings.Join(argsOf(t, objects, "demo-front-proxy-main"), " "), "--v=4")
 }

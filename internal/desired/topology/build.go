@@ -150,7 +150,8 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 		Version: kcpVersion(img, s.Version), Image: ImageRef(img, s.Version),
 		PullPolicy: img.PullPolicy, PullSecrets: img.PullSecrets,
 		Replicas: spec.Replicas.Count(), Autoscaled: !spec.Replicas.Managed(),
-		LogLevel: *spec.LogLevel, Resources: *spec.Resources,
+		LogLevel: *spec.LogLevel, LogFormat: spec.LogFormat, ProfilerPort: spec.ProfilerPort,
+		Resources:    *spec.Resources,
 		ExtraArgs:    append(append([]string{}, s.Defaults.ExtraArgs...), spec.ExtraArgs...),
 		PodTemplates: overlays(s.Defaults.PodTemplate, spec.PodTemplate),
 		Services:     overlays(s.Defaults.Service, spec.Service),
@@ -189,6 +190,8 @@ func (b *builder) shard(k Kind, name string, spec v1alpha1.ShardSpec) {
 	c.ShardLabels = ShardLabels(b.setup.Spec.Clusters, spec)
 	c.setFrontProxy(spec.FrontProxy)
 	c.Authentication = new(ShardAuthentication(b.setup.Spec.Authentication))
+	c.Audit = cmp.Or(spec.Audit, b.setup.Spec.Audit)
+	c.Authorization = cmp.Or(spec.Authorization, b.setup.Spec.Authorization)
 	c.FeatureGates = b.setup.Spec.FeatureGates
 	c.Storage = b.storage(c, *spec.Etcd)
 	c.VirtualWorkspaceURL = c.URL
@@ -276,6 +279,7 @@ func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	c := b.server(VirtualWorkspaces, v.Name, v.Component, v.URL)
 	shard := b.t.byID[ShardID(v.Shard)]
 	c.Serves, c.CacheServer = shard.ID(), b.setup.Spec.CacheServer != nil
+	c.Audit = shard.Audit
 	c.setFrontProxy(v.FrontProxy)
 	shard.VirtualWorkspaces, shard.VirtualWorkspaceURL = c.ID(), c.URL
 	b.add(c)

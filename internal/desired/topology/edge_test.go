@@ -218,7 +218,7 @@ func TestKinds(t *testing.T) {
 		topology.Etcd:              {"join", "members", "peer", "peers", "server"},
 		topology.CacheServer:       {"data", "etcd-client", "server"},
 		topology.FrontProxy:        {"config", "kubeconfigs", "requestheader", "server", "shard-client"},
-		topology.VirtualWorkspaces: {"client", "front-proxy-client", "kubeconfigs", "server"},
+		topology.VirtualWorkspaces: {"client", "config", "front-proxy-client", "kubeconfigs", "server"},
 		topology.Kubeconfig:        nil,
 		topology.Agent:             {"client", "kubeconfigs", "service-cluster"},
 		topology.Workloads:         {"client", "kubeconfigs"},

@@ -37,13 +37,74 @@ func OwnerOf(k Kind, flag string) (o FlagOwner, ok bool) {
 	return FlagOwner{}, false
 }
 
-// flagOwners returns the table. Flags for which it has no row can be set in extraArgs, such as those for logs, audit,
-// admission, limits and timeouts, and on shards those for tokens: a setup has one authentication for all shards.
+// flagOwners returns the table. Flags for which it has no row can be set in extraArgs, such as those for logs and
+// timeouts, and on shards those for tokens: a setup has one authentication for all shards.
 func flagOwners() []ownedFlags {
 	shards, servers := []Kind{RootShard, Shard}, kindsThat(Kind.Serves)
 	stores := append([]Kind{CacheServer}, shards...)
 	return slices.Concat(storageFlags(stores, shards), addressFlags(servers, shards), trustFlags(servers, shards),
-		tenantFlags())
+		tenantFlags(), settingFlags(servers, shards), auditFlags(shards), removedFlags(shards))
+}
+
+// settingFlags are about settings of kcp that a setup file has as fields.
+func settingFlags(servers, shards []Kind) []ownedFlags {
+	profiled := slices.DeleteFunc(slices.Clone(servers), func(k Kind) bool { return k == CacheServer })
+	return []ownedFlags{
+		{servers, "logging-format", field("logFormat")},
+		{profiled, "profiler-address", field("profilerPort")},
+		{shards, "authorization-order", field("authorization.order")},
+		{shards, "authorization-always-allow-paths", field("authorization.alwaysAllowPaths")},
+		{shards, "authorization-webhook-config-file authorization-webhook-version " +
+			"authorization-webhook-cache-authorized-ttl authorization-webhook-cache-unauthorized-ttl",
+			field("authorization.webhook")},
+		{shards, "enable-home-workspaces home-workspaces-home-creator-groups", field("spec.homeWorkspaces")},
+		{shards, "batteries-included", field("spec.batteries")},
+	}
+}
+
+// auditFlags are about events. There is no field for a log in a file, because pods have no volume for it.
+func auditFlags(shards []Kind) []ownedFlags {
+	var out []ownedFlags
+	for _, at := range []struct {
+		kinds  []Kind
+		prefix string
+	}{{shards, ""}, {[]Kind{VirtualWorkspaces}, "spec."}} {
+		backend := func(name string) string { return strings.ReplaceAll(backendFlags, "audit-", "audit-"+name+"-") }
+		out = append(out, ownedFlags{at.kinds, "audit-policy-file", field(at.prefix + "audit.policy")},
+			ownedFlags{at.kinds, backend("log"), field(at.prefix + "audit.log")},
+			ownedFlags{at.kinds, backend("webhook") + " audit-webhook-config-file audit-webhook-initial-backoff",
+				field(at.prefix + "audit.webhook")})
+	}
+	return out
+}
+
+// backendFlags are the flags that logs and webhooks have.
+const backendFlags = "audit-mode audit-batch-buffer-size audit-batch-max-size audit-batch-max-wait " +
+	"audit-batch-throttle-enable audit-batch-throttle-qps audit-batch-throttle-burst audit-truncate-enabled " +
+	"audit-truncate-max-batch-size audit-truncate-max-event-size"
+
+// removedFlags are flags of kube-apiserver that kcp removes from its own (kcp: pkg/server/options/flags.go), in all
+// releases: with one of them, it exits at once.
+func removedFlags(shards []Kind) []ownedFlags {
+	limits := FlagOwner{Why: "kcp does not have this flag of kube-apiserver: its limits of requests are fixed"}
+	admission := FlagOwner{Why: "kcp does not have this flag of kube-apiserver: its admission plugins are fixed",
+		Instead: "for rules of your own, create a ValidatingAdmissionPolicy or a webhook in workspaces"}
+	apis := FlagOwner{Why: "kcp does not have this flag of kube-apiserver: it always serves the same APIs",
+		Instead: "for others, create an APIExport and bind it in workspaces"}
+	caches := FlagOwner{Why: "kcp does not have this flag of kube-apiserver", Instead: "set --watch-cache-sizes"}
+	other := FlagOwner{Why: "kcp does not have this flag of kube-apiserver"}
+	return []ownedFlags{
+		{shards, "max-requests-inflight max-mutating-requests-inflight enable-priority-and-fairness request-timeout " +
+			"min-request-timeout", limits},
+		{shards, "admission-control admission-control-config-file enable-admission-plugins disable-admission-plugins " +
+			"default-not-ready-toleration-seconds default-unreachable-toleration-seconds", admission},
+		{shards, "runtime-config runtime-config-emulation-forward-compatible emulation-forward-compatible " +
+			"min-compatibility-version", apis},
+		{shards, "default-watch-cache-size", caches},
+		{shards, "advertise-address delete-collection-workers enable-garbage-collector egress-selector-config-file " +
+			"enable-aggregator-routing aggregator-reject-forwarding-redirect peer-advertise-ip peer-advertise-port " +
+			"peer-ca-file log-text-info-buffer-size log-text-split-stream", other},
+	}
 }
 
 // storageFlags are about where data is, which kcpctl compares between components, and with the last run.

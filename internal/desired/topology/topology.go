@@ -85,7 +85,11 @@ type Component struct {
 	Autoscaled bool
 	Resources  corev1.ResourceRequirements
 	LogLevel   int32
-	ExtraArgs  []string
+	// LogFormat is the format of logs. Empty: the default of the program.
+	LogFormat string
+	// ProfilerPort is the port of the profiler. 0: no profiler.
+	ProfilerPort int32
+	ExtraArgs    []string
 	// FeatureGates are the feature gates of a shard or a front-proxy.
 	FeatureGates map[string]bool
 	// Aliases are the names of additional Services. They are empty on this machine.
@@ -134,6 +138,10 @@ type Component struct {
 	FrontProxyURL string
 	// Authentication is how a front-proxy or a shard authenticates its clients. It is nil for other kinds.
 	Authentication *Authentication
+	// Audit is how a shard, or a server of its virtual workspaces, records requests. Nil: not at all.
+	Audit *v1alpha1.Audit
+	// Authorization is how a shard authorizes requests. Nil: as kcp does by default.
+	Authorization *v1alpha1.Authorization
 	// Serving is the user's own certificate that a front-proxy serves for the host of its ExternalURL. Nil: it serves
 	// the certificate of the setup.
 	Serving *v1alpha1.Serving

@@ -53,6 +53,8 @@ func (a *assembly) operator() {
 	a.shards()
 	a.frontProxies()
 	a.virtualWorkspaces()
+	a.setup.Spec.HomeWorkspaces = a.root.home
+	a.setup.Spec.Batteries = a.root.batteries
 	a.kubeconfigs()
 	a.share()
 	a.mounts()
@@ -235,7 +237,7 @@ func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 			"remove spec.cacheServer if no shard needs a separate one")
 	}
 	return v1alpha1.ShardSpec{Component: o.component, Etcd: externalEtcd(o), URL: o.url,
-		VirtualWorkspaceURL: o.virtualWorkspaceURL}
+		VirtualWorkspaceURL: o.virtualWorkspaceURL, Audit: o.audited(), Authorization: o.authorized()}
 }
 
 // baseURL decides the base URL of a shard, which does not change: running front-proxies lose a shard whose base URL

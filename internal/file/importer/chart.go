@@ -49,7 +49,10 @@ func (a *assembly) chart(o *object) {
 			"set spec.version and the image tags to the releases in use")
 	}
 	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o),
-		URL: o.url, VirtualWorkspaceURL: o.virtualWorkspaceURL}}
+		URL: o.url, VirtualWorkspaceURL: o.virtualWorkspaceURL, Audit: o.audited(),
+		Authorization: o.authorized()}}
+	spec.HomeWorkspaces = o.home
+	spec.Batteries = o.batteries
 	spec.FrontProxies = []v1alpha1.FrontProxy{{
 		Name: chartFrontProxy, Component: o.proxy.component, Authentication: o.proxy.auth,
 		Serving:      a.serving(o.proxy, a.setup.Metadata.Name),

@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -48,13 +49,35 @@ func (o *object) setField(v value, flag, text string) bool {
 		o.url = text
 	case "shard-virtual-workspace-url":
 		o.virtualWorkspaceURL = text
+	case "audit-policy-file":
+		from := o.mounted(text)
+		if from.ConfigMap == "" {
+			return false
+		}
+		o.auditing().Policy.ConfigMap, o.audit.Policy.Key = from.ConfigMap, from.Key
+	case "audit-webhook-config-file":
+		from := o.mounted(text)
+		if from.Secret == "" {
+			return false
+		}
+		o.auditWebhook().SecretKey = v1alpha1.SecretKey{Secret: from.Secret, Key: from.Key}
+	case "audit-webhook-mode":
+		o.auditWebhook().Mode = text
+	case "audit-log-mode":
+		o.auditing().Log = &v1alpha1.AuditBackend{Mode: text}
+	case "logging-format":
+		o.component.LogFormat = text
+	case "profiler-address":
+		return o.setProfiler(text)
+	case "enable-home-workspaces", "home-workspaces-home-creator-groups", "batteries-included":
+		return o.setShared(flag, text)
 	case "authentication-drop-groups":
 		o.auth.DropGroups = groups(text)
 		v.find(Review, replacesGroups, checkGroups)
 	case "authentication-pass-on-groups":
 		o.auth.PassOnGroups = groups(text)
 	default:
-		return false
+		return o.setAuthorization(flag, text)
 	}
 	return true
 }
@@ -96,6 +119,10 @@ func (a *assembly) flags() {
 			gates[v1alpha1.GateWorkspaceMounts] = true
 		}
 		for name, on := range gates {
+			if !release.HasGate(operatorTag, name) {
+				o.argsFrom[flagGates].find(NotMapped, "kcp does not list the feature gate "+name, "")
+				continue
+			}
 			all[name] = all[name] || on
 		}
 		if len(gates) > 0 {

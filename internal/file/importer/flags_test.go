@@ -72,7 +72,8 @@ func TestFeatureGatesOfMounts(t *testing.T) {
 		"off":       {"  extraArgs: [--feature-gates=WorkspaceMounts=false]\n", "", map[string]bool{"WorkspaceMounts": false}, ""},
 		"all alpha": {"  extraArgs: [--feature-gates=AllAlpha=true]\n", "", map[string]bool{"AllAlpha": true, "WorkspaceMounts": true}, "feature gates of mounts"},
 		"mounts":    {mounts, "", map[string]bool{"WorkspaceMounts": true, "CacheAPIs": true}, "review: in.yaml:7:15: RootShard root: spec.extraArgs[0]: feature gates of mounts"},
-		"of one":    {mounts, secondShard + "  extraArgs: [--feature-gates=Other=true]\n", map[string]bool{"WorkspaceMounts": true, "CacheAPIs": true, "Other": true}, "Shard alpha: spec.extraArgs[0]: feature gates of mounts"},
+		"of one":    {mounts, secondShard + "  extraArgs: [--feature-gates=OpenAPIEnums=true]\n", map[string]bool{"WorkspaceMounts": true, "CacheAPIs": true, "OpenAPIEnums": true}, "Shard alpha: spec.extraArgs[0]: feature gates of mounts"},
+		"unknown":   {mounts, secondShard + "  extraArgs: [--feature-gates=Other=true]\n", map[string]bool{"WorkspaceMounts": true, "CacheAPIs": true}, "Shard alpha: spec.extraArgs[0]: kcp does not list the feature gate Other"},
 		"exposed":   {mounts + "  shardBaseURL: https://root.example.com:8443\n", "", map[string]bool{"WorkspaceMounts": false, "CacheAPIs": true}, "not mapped: in.yaml:7:15: RootShard root: spec.extraArgs[0]: WorkspaceMounts is off"},
 		"a Service": {mounts + "  serviceTemplate: {spec: {type: LoadBalancer}}\n", "", map[string]bool{"WorkspaceMounts": false, "CacheAPIs": true}, "WorkspaceMounts is off"},
 	} {

@@ -30,6 +30,10 @@ type object struct {
 	external   v1alpha1.External
 	kubeconfig v1alpha1.Kubeconfig
 	auth       v1alpha1.FrontProxyAuthentication
+	audit      *v1alpha1.Audit
+	authorize  *v1alpha1.Authorization
+	home       v1alpha1.HomeWorkspaces
+	batteries  []string
 	pki        v1alpha1.PKI
 	metadata   []func(*v1alpha1.CommonMetadata)
 	url        string

@@ -80,8 +80,9 @@ func chartProcessRows(prefix, to string, who at) []row {
 			podSpec[corev1.PodSecurityContext](who, "securityContext")),
 		mapped(prefix+"extraVolumes", to+"podTemplate.spec.volumes", volumes(who)),
 		mapped(prefix+"extraVolumeMounts", to+"podTemplate.spec.containers[0].volumeMounts", volumeMounts(who)),
-		mapped(gate, "", nothing), mapped(prefix+"profiling.enabled", to+"extraArgs", profiler(who, "6060")),
-	}, when(prefix+"profiling.enabled", mapped(prefix+"profiling.port", to+"extraArgs", profiler(who, ""))), when(gate,
+		mapped(gate, "", nothing), mapped(prefix+"profiling.enabled", to+"profilerPort", profiler(who)),
+	}, when(prefix+"profiling.enabled", mapped(prefix+"profiling.port", to+"profilerPort",
+		number(func(o *object) *int32 { return &component(o).ProfilerPort }))), when(gate,
 		mapped(prefix+"hostAliases.values", to+"podTemplate.spec.hostAliases",
 			podSpec[[]corev1.HostAlias](who, "hostAliases")).
 			but("the aliases may have the IP address of a Service of the chart",
@@ -98,12 +99,14 @@ func chartServerRows() []row {
 	return slices.Concat(chartProcessRows("kcp.", root, self), []row{
 		needless("kcp.logicalClusterAdminFlag", "kcpctl knows which flags a release has").unless("true"),
 		needless("kcp.externalLogicalClusterAdminFlag", "kcpctl knows which flags a release has").unless("true"),
-		mapped("kcp.batteries", root+"extraArgs", batteries),
+		mapped("kcp.batteries", "spec.batteries", batteries),
 		lost("kcp.leaderElection.enabled", `[lL]eader`, "kcpctl decides it by the etcd",
 			"set --enable-leader-election=false in extraArgs").unless("true"),
 		mapped("kcp.podAnnotations", root+"podTemplate.metadata.annotations", podMetadata(self, "annotations")),
-		mapped("kcp.authorization.webhook.secretName", root+"extraArgs", authorizationWebhook().named()),
-		mapped("kcp.homeWorkspaces.enabled", root+"extraArgs", switchOn("enable-home-workspaces", self)),
+		mapped("kcp.authorization.webhook.secretName", root+"authorization.webhook.secret",
+			into(func(o *object) *string { return &o.authorizationWebhook().Secret })),
+		mapped("kcp.homeWorkspaces.enabled", "spec.homeWorkspaces.enabled",
+			into(func(o *object) **bool { return &o.home.Enabled })),
 		mapped("kcp.etcd.serverAddress", root+"etcd.external.endpoints", serverAddress),
 		lost("kcp.etcd.clientCertificate.issuer", `etcd.*[cC]lientCert`,
 			"the Certificate of the chart is deleted with its release", clientSecret),
@@ -191,19 +194,6 @@ func chartAuthRows() []row {
 		mapped("oidc.caSecretKeyName", to+"caFrom", text(func(o *object) *string { return &o.oidcKey })))...)
 }
 
-func chartAuditRows() []row {
-	const noVolume = "kcpctl gives kcp no volume for audit logs"
-	const instead = "put the policy into a ConfigMap, mount it with podTemplate, and set --audit-policy-file, and --audit-log-path=- or " +
-		"--audit-webhook-config-file, in extraArgs"
-	return append(when("audit.enabled",
-		lost("audit.volumeSize", `[aA]udit`, noVolume, instead), lost("audit.volumeClassName", `[aA]udit`, noVolume,
-			instead),
-		lost("audit.policy", `[aA]udit`, noVolume, instead), lost("audit.log", `[aA]udit`, noVolume, instead),
-		lost("kcp.volumeClassName", `[aA]udit`, noVolume, instead), lost("kcp.volumeSize", `[aA]udit`, noVolume,
-			instead),
-	), lost("audit.enabled", `[aA]udit`, noVolume, instead))
-}
-
 func chartCertificateRows() []row {
 	const email = "kcpctl's front-proxies have certificates of its own authority"
 	const trust = "keep the issuer, create a Certificate for the hostname, and set serving of the front-proxy"
@@ -262,20 +252,18 @@ func serverAddress(v value) {
 
 func batteries(v value) {
 	var list []string
-	if v.decode(&list) && !slices.Equal(list, []string{"workspace-types"}) {
-		v.o.arg(v, "batteries-included", strings.Join(list, ","))
+	if v.decode(&list) && !v.o.setBatteries(list) {
+		v.find(NotMapped, "the batteries admin and user write keys into files of the pod",
+			"run kcpctl kubeconfig")
 	}
 }
 
-// profiler maps whether there is a profiler, with a port, or the port.
-func profiler(who at, port string) func(value) {
+// profiler maps whether there is a profiler. Its port has a default in the chart.
+func profiler(who at) func(value) {
 	return func(v value) {
-		o := who(v.o)
-		switch _, set := o.argsFrom["profiler-address"]; {
-		case port == "":
-			o.arg(v, "profiler-address", "localhost:"+v.node.Value)
-		case v.node.Value == "true" && !set:
-			o.arg(v, "profiler-address", "localhost:"+port)
+		var on bool
+		if v.decode(&on) && on && who(v.o).component.ProfilerPort == 0 {
+			who(v.o).component.ProfilerPort = 6060
 		}
 	}
 }

@@ -70,42 +70,6 @@ func flagRows(prefix, flagPrefix string, fields [][2]string) []row {
 	return rows
 }
 
-func auditRows() []row {
-	const webhook = "spec.audit.webhook."
-	rows := flagRows(webhook, "audit-webhook-", [][2]string{
-		{"batchBufferSize", "batch-buffer-size"}, {"batchMaxSize", "batch-max-size"},
-		{"batchMaxWait", "batch-max-wait"},
-		{"batchThrottleBurst", "batch-throttle-burst"}, {"batchThrottleEnable", "batch-throttle-enable"},
-		{"batchThrottleQPS", "batch-throttle-qps"}, {"initialBackoff", "initial-backoff"}, {"mode", "mode"},
-		{"truncateEnabled", "truncate-enabled"}, {"truncateMaxBatchSize", "truncate-max-batch-size"},
-		{"version", "version"},
-	})
-	return append(rows,
-		mapped(webhook+"truncateMaxEventSize", "extraArgs", flag("audit-webhook-truncate-max-event-size")).
-			but("kcp-operator misspells this flag, with which kcp does not start", "check that you want the limit"),
-		mapped(webhook+"configSecretName", "extraArgs", mountedFile{
-			flag: "audit-webhook-config-file", volume: "audit-webhook", key: "kubeconfig",
-		}.named()),
-		mapped("spec.audit.policy.configMap", "extraArgs", mountedFile{
-			flag: "audit-policy-file", volume: "audit-policy", configMap: true,
-		}.referred()))
-}
-
-func authorizationRows() []row {
-	const webhook = "spec.authorization.webhook."
-	rows := flagRows(webhook, "authorization-webhook-", [][2]string{
-		{"cacheAuthorizedTTL", "cache-authorized-ttl"}, {"cacheUnauthorizedTTL", "cache-unauthorized-ttl"},
-		{"version", "version"},
-	})
-	return append(rows,
-		mapped(webhook+"allowPaths", "extraArgs", listFlag("authorization-always-allow-paths")),
-		mapped(webhook+"configSecretName", "extraArgs", authorizationWebhook().named()))
-}
-
-func authorizationWebhook() mountedFile {
-	return mountedFile{flag: "authorization-webhook-config-file", volume: "authorization-webhook", key: "kubeconfig"}
-}
-
 func oidcCA(key string) mountedFile {
 	return mountedFile{flag: "oidc-ca-file", volume: "oidc-ca-file", key: key}
 }

@@ -20,6 +20,7 @@ func TestTypesAreOnesThatTheDecoderKnows(t *testing.T) {
 			}
 			require.Contains(t, []reflect.Kind{
 				reflect.Struct, reflect.Map, reflect.Slice, reflect.Interface, reflect.String, reflect.Bool, reflect.Int32, reflect.Int64,
+				reflect.Float64,
 			}, inner.Kind(), inner)
 		})
 	}

@@ -54,6 +54,8 @@ func SetDefaults(s *v1alpha1.Setup) {
 	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, false)
 	defaultComponents(s)
 	defaultAuthentication(spec)
+	defaultAuthorization(spec)
+	defaultAudit(spec)
 	defaultPathMappings(spec)
 	defaultAgents(spec)
 	defaultWorkloads(spec)
@@ -137,6 +139,8 @@ func defaultComponents(s *v1alpha1.Setup) {
 		}
 		fill(&p.Replicas, spec.Defaults.Replicas)
 		fillPointer(&p.LogLevel, *spec.Defaults.LogLevel)
+		fill(&p.LogFormat, spec.Defaults.LogFormat)
+		fill(&p.ProfilerPort, spec.Defaults.ProfilerPort)
 		fill(&p.Expose.Type, v1alpha1.ExposeClusterIP)
 		if p.Resources == nil {
 			p.Resources = cmp.Or(spec.Defaults.Resources, requests(p.kind)).DeepCopy()

@@ -58,7 +58,28 @@ func TestDocumentedDefaults(t *testing.T) {
   workspaces:
   - {name: a, access: [{clusterRole: view, users: [x]}], bindings: [{export: "root:b:widgets", claims: [{resource: secrets}]}]}
 `).Spec.Workspaces[0]
+	set := parse(t, minimal+`spec:
+  audit: {policy: {configMap: policy}}
+  authorization: {webhook: {secret: webhook}}
+  rootShard: {audit: {policy: {rules: [{level: Metadata, resources: [{}]}]}, webhook: {secret: a, truncateMaxEventSize: 9}}}
+`).Spec
+	own := set.RootShard.Audit
 	got := map[string][2]any{ // got, want
+		"Audit.Log":                         {set.Audit.Log != nil && own.Log == nil, true},
+		"AuditBackend.TruncateEnabled":      {*own.Webhook.TruncateEnabled, true},
+		"AuditPolicy.Key":                   {set.Audit.Policy.Key, "policy.yaml"},
+		"AuditResources.Resources":          {len(own.Policy.Rules[0].Resources[0].Resources), 0}, // kcp knows the defaults of its policy
+		"AuditRule.OmitManagedFields":       {own.Policy.Rules[0].OmitManagedFields == nil, true},
+		"AuditRules.OmitManagedFields":      {own.Policy.OmitManagedFields, false},
+		"Authorization.Order":               {len(set.Authorization.Order), 0}, // kcp knows its order
+		"AuthorizationWebhook.Version":      {set.Authorization.Webhook.Version, "v1"},
+		"Defaults.LogFormat":                {set.Defaults.LogFormat, ""}, // the default of kcp
+		"Defaults.ProfilerPort":             {set.Defaults.ProfilerPort, int32(0)},
+		"HomeWorkspaces.CreatorGroups":      {len(set.HomeWorkspaces.CreatorGroups), 0}, // the default of kcp
+		"HomeWorkspaces.Enabled":            {set.HomeWorkspaces.Enabled == nil, true},
+		"ShardSpec.Audit":                   {computed, computed},
+		"ShardSpec.Authorization":           {computed, computed},
+		"Spec.Batteries":                    {len(set.Batteries), 0}, // package render knows them
 		"Spec.Version":                      {little.Version, "v0.32.3"},
 		"Spec.External":                     {s.External, v1alpha1.External{}}, // topology knows the Service
 		"Spec.Clusters":                     {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []   [] }]"},

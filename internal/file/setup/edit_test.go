@@ -111,8 +111,8 @@ func TestAddShard(t *testing.T) {
 			"spec: {version: v0.32.3, shards: [{name: gamma}], frontProxies: [{name: main}]}\n",
 		},
 		"brackets in quotes": {
-			"spec: {shards: [{name: alpha, extraArgs: ['--cert-dir=]}', \"--audit-policy-file=\\\"}\", --audit-log-path=it's]}]}\n",
-			"spec: {shards: [{name: alpha, extraArgs: ['--cert-dir=]}', \"--audit-policy-file=\\\"}\", --audit-log-path=it's]}, {name: gamma}]}\n",
+			"spec: {shards: [{name: alpha, extraArgs: ['--cert-dir=]}', \"--tls-min-version=\\\"}\", --audit-log-path=it's]}]}\n",
+			"spec: {shards: [{name: alpha, extraArgs: ['--cert-dir=]}', \"--tls-min-version=\\\"}\", --audit-log-path=it's]}, {name: gamma}]}\n",
 		},
 		"comments right behind what they are about": {
 			"spec:\n  shards: [{name: alpha},# ]\n    {name: beta}# \"]\n  ]\n",

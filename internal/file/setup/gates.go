@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -20,10 +21,7 @@ const gateAllAlpha = "AllAlpha"
 func (v *validator) featureGates() {
 	gates, at := v.setup.Spec.FeatureGates, field.NewPath("spec", "featureGates")
 	for _, name := range slices.Sorted(maps.Keys(gates)) {
-		if !v.matches(`[A-Z][A-Za-z0-9]*`, name) {
-			v.invalid(at.Key(name), gates[name],
-				"must be the name of a feature gate of kcp, such as %s", v1alpha1.GateWorkspaceMounts)
-		}
+		v.gate(at.Key(name), name)
 	}
 	if _, set := gates[v1alpha1.GateWorkspaceMounts]; gates[gateAllAlpha] && !set {
 		v.required(at.Key(v1alpha1.GateWorkspaceMounts), "%s includes it: set it to true or false", gateAllAlpha)
@@ -36,6 +34,20 @@ func (v *validator) featureGates() {
 		if p.kind.IsShard() && gates[v1alpha1.GateWorkspaceMounts] {
 			v.unexposed(p)
 		}
+	}
+}
+
+// gate requires a feature gate of the release. Images of others may have further ones.
+func (v *validator) gate(p *field.Path, name string) {
+	image, known := v.setup.Spec.Image, release.Gates(v.setup.Spec.Version)
+	own := image.Repository != defaultRepository || image.Digest != "" || image.Tag != ""
+	switch {
+	case !v.matches(`[A-Z][A-Za-z0-9]*`, name), known != nil && !own && !slices.Contains(known, name):
+		if known == nil {
+			known = release.Gates(release.Newest)
+		}
+		v.errs = append(v.errs, &field.Error{Type: field.ErrorTypeNotSupported, Field: p.String(), BadValue: name,
+			Detail: "feature gates of kcp " + v.setup.Spec.Version + ": " + strings.Join(known, ", ")})
 	}
 }
 

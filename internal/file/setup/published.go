@@ -32,7 +32,7 @@ type publishedAt struct {
 	positions positions
 }
 
-// publisher reads and checks the published resources of a setup.
+// publisher reads the files that a setup refers to, and checks its published resources.
 type publisher struct {
 	decoder *decoder
 	setup   *v1alpha1.Setup
@@ -81,33 +81,49 @@ func (p *publisher) sources(a *v1alpha1.Agent, at *field.Path) []publishedAt {
 
 // read returns the PublishedResources of all files that match the pattern of r.
 func (p *publisher) read(r v1alpha1.PublishedResource, at *field.Path) []publishedAt {
-	problem := func(format string, args ...any) {
-		pos, _ := p.decoder.positions.of(at.Child("file").String())
-		p.problems = append(p.problems, Problem{Line: pos.line, Column: pos.column, Path: at.Child("file").String(),
-			Message: fmt.Sprintf(format, args...)})
-	}
-	if p.files == nil {
-		problem("files cannot be read here: use name and spec")
-		return nil
-	}
-	paths, err := p.files.Match(r.File)
-	if err != nil || len(paths) == 0 {
-		problem("no file matches %q, relative to the setup file", r.File)
-	}
 	var out []publishedAt
-	for _, path := range paths {
-		data, err := p.files.Read(path)
-		if err != nil {
-			problem("cannot be read: %v", err)
-			continue
-		}
-		out = append(out, p.manifests(path, data)...)
+	for _, f := range p.contents(r.File, at.Child("file")) {
+		out = append(out, p.manifests(f.name, f.data)...)
 	}
 	if r.Plural != "" && len(out) > 1 {
-		problem("matches %d PublishedResources: plural is that of one", len(out))
+		p.problem(at.Child("file"), "matches %d PublishedResources: plural is that of one", len(out))
 	}
 	for i := range out {
 		out[i].Plural = r.Plural
+	}
+	return out
+}
+
+// problem adds a problem of a field of the setup file.
+func (p *publisher) problem(at *field.Path, format string, args ...any) {
+	pos, _ := p.decoder.positions.of(at.String())
+	p.problems = append(p.problems, Problem{Line: pos.line, Column: pos.column, Path: at.String(),
+		Message: fmt.Sprintf(format, args...)})
+}
+
+// fileContent is a file that the setup file refers to.
+type fileContent struct {
+	name string
+	data []byte
+}
+
+// contents reads all files that match the pattern in a field.
+func (p *publisher) contents(pattern string, at *field.Path) (out []fileContent) {
+	if p.files == nil {
+		p.problem(at, "files cannot be read here: write the content into the setup file")
+		return nil
+	}
+	paths, err := p.files.Match(pattern)
+	if err != nil || len(paths) == 0 {
+		p.problem(at, "no file matches %q, relative to the setup file", pattern)
+	}
+	for _, path := range paths {
+		data, err := p.files.Read(path)
+		if err != nil {
+			p.problem(at, "cannot be read: %v", err)
+			continue
+		}
+		out = append(out, fileContent{path, data})
 	}
 	return out
 }
@@ -143,17 +159,8 @@ func (p *publisher) manifests(file string, data []byte) []publishedAt {
 
 // manifest decodes a document with a PublishedResource. It returns nil if there are problems.
 func (d *decoder) manifest(doc *yaml.Node) *v1alpha1.PublishedResource {
-	d.note(nil, doc, doc)
-	for _, want := range []struct{ key, value string }{{"apiVersion", agent.APIVersion}, {"kind", agent.Kind}} {
-		n := lookup(doc, want.key)
-		if n == nil {
-			d.report(field.NewPath(want.key), doc, "required: must be "+want.value, "")
-			return nil
-		}
-		if n.Value != want.value {
-			d.report(field.NewPath(want.key), n, mustBe(want.value, n), "")
-			return nil
-		}
+	if !d.hasKind(doc, agent.APIVersion, agent.Kind) {
+		return nil
 	}
 	tree, ok := d.value(doc, reflect.TypeFor[manifest](), nil)
 	if !ok {
@@ -177,6 +184,23 @@ func (d *decoder) manifest(doc *yaml.Node) *v1alpha1.PublishedResource {
 		return nil
 	}
 	return &v1alpha1.PublishedResource{Name: name, Spec: spec}
+}
+
+// hasKind reports whether a document is an object of a kind, and otherwise the problem.
+func (d *decoder) hasKind(doc *yaml.Node, version, kind string) bool {
+	d.note(nil, doc, doc)
+	for _, want := range []struct{ key, value string }{{"apiVersion", version}, {"kind", kind}} {
+		n := lookup(doc, want.key)
+		if n == nil {
+			d.report(field.NewPath(want.key), doc, "required: must be "+want.value, "")
+			return false
+		}
+		if n.Value != want.value {
+			d.report(field.NewPath(want.key), n, mustBe(want.value, n), "")
+			return false
+		}
+	}
+	return true
 }
 
 // undecoded reports whether a field could not be decoded.

@@ -78,7 +78,7 @@ func TestPublishedResourcesAsClustersPrintThem(t *testing.T) {
 // A setup that is not in a file cannot refer to files.
 func TestFilesCannotBeRead(t *testing.T) {
 	_, err := Parse("revision 1", []byte(minimal+`spec: {agents: [{name: a, workspace: root, publishedResources: [{file: a.yaml}]}]}`+"\n"))
-	require.EqualError(t, err, "revision 1:5:72: spec.agents[0].publishedResources[0].file: files cannot be read here: use name and spec")
+	require.EqualError(t, err, "revision 1:5:72: spec.agents[0].publishedResources[0].file: files cannot be read here: write the content into the setup file")
 }
 
 // Two agents of a cluster that publish a kind to the same workspace would find the same copy for two objects.

@@ -110,6 +110,7 @@ func ParseWith(name string, data []byte, files Files) (*File, error) {
 	if !d.aborted {
 		SetDefaults(s)
 		p.problems = d.located(Validate(s))
+		p.policies()
 		if err := p.published(); err != nil {
 			return nil, err
 		}

@@ -34,6 +34,9 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.shardLabels()
 	v.virtualWorkspaces()
 	v.authentication()
+	v.authorization()
+	v.audit()
+	v.kcpSettings()
 	v.frontProxies()
 	v.kubeconfigs()
 	v.workspaces()
@@ -201,6 +204,15 @@ func (v *validator) validity(p *field.Path, d time.Duration) {
 func (v *fields) defaults(p *field.Path, d v1alpha1.Defaults, kinds ...topology.Kind) {
 	if d.LogLevel != nil && (*d.LogLevel < 0 || *d.LogLevel > maxLogLevel) {
 		v.invalid(p.Child("logLevel"), *d.LogLevel, "must be between 0 and %d", maxLogLevel)
+	}
+	if d.LogFormat != "" {
+		oneOf(v, p.Child("logFormat"), d.LogFormat, "text", "json")
+	}
+	if d.ProfilerPort != 0 {
+		v.port(p.Child("profilerPort"), d.ProfilerPort)
+		if d.ProfilerPort == topology.Port {
+			v.invalid(p.Child("profilerPort"), d.ProfilerPort, "is the port of the server")
+		}
 	}
 	v.resources(p.Child("resources"), d.Resources)
 	v.args(p, d.ExtraArgs, kinds...)

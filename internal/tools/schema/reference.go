@@ -159,8 +159,10 @@ func typeName(t reflect.Type) string {
 		name = "map of quantities"
 	case inner == reflect.TypeFor[map[string]string]():
 		name = "map of strings"
-	case inner.Kind() == reflect.Int32:
+	case inner.Kind() == reflect.Int32, inner.Kind() == reflect.Int64:
 		name = "integer"
+	case inner.Kind() == reflect.Float64:
+		name = "number"
 	case inner.Kind() == reflect.Bool:
 		name = "boolean"
 	}

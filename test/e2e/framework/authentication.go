@@ -77,8 +77,8 @@ func NewAuthenticated(t *testing.T, example string, up ...string) *Authenticated
 		"issuerURL": issuer.URL, "clientID": oidc.ClientID, "groupsClaim": "groups", "groupsPrefix": "oidc:", "ca": string(issuer.CA),
 	}), a.twoIssuers(t), a.other.mapping(t))
 	s.Write(t, s.Text)
-	a.secret(t, "tokens", "tokens.csv", "fixed,carol,1,oidc:team\n")
-	a.secret(t, "webhook", "kubeconfig", a.other.kubeconfig(t))
+	a.Beside(t, "secrets/tokens/tokens.csv", "fixed,carol,1,oidc:team\n")
+	a.Beside(t, "secrets/webhook/kubeconfig", webhookKubeconfig(t, a.other.URL+"/tokens", a.other.ca()))
 	return a
 }
 
@@ -103,14 +103,6 @@ subjects:
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "second:team"}
 - {apiGroup: rbac.authorization.k8s.io, kind: Group, name: "asked:team"}
 `
-
-// secret writes a key of a Secret, for which a directory stands.
-func (a *Authenticated) secret(t *testing.T, name, key, content string) {
-	t.Helper()
-	dir := filepath.Join(filepath.Dir(a.File), "secrets", name)
-	require.NoError(t, os.MkdirAll(dir, 0o700))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, key), []byte(content), 0o600))
-}
 
 // Admin is a kubeconfig of an administrator in the workspace.
 var Admin = []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", Team}

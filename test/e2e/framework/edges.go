@@ -4,7 +4,6 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"encoding/json"
-	"encoding/pem"
 	"fmt"
 	"net/http"
 	"net/http/httptest"
@@ -83,26 +82,12 @@ func (o *otherServer) review(w http.ResponseWriter, r *http.Request) {
 }
 
 // ca is the certificate that its own is verified with.
-func (o *otherServer) ca() string {
-	return string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: o.Certificate().Raw}))
-}
+func (o *otherServer) ca() string { return pemOf(o.Server) }
 
 // mapping is an entry of pathMappings.
 func (o *otherServer) mapping(t *testing.T) string {
 	t.Helper()
 	return AsJSON(t, map[string]any{"path": otherPath, "backend": o.URL, "ca": o.ca()})
-}
-
-// kubeconfig is the configuration of a webhook.
-func (o *otherServer) kubeconfig(t *testing.T) string {
-	t.Helper()
-	type object = map[string]any
-	return AsJSON(t, object{
-		"apiVersion": "v1", "kind": "Config", "current-context": "x",
-		"clusters": []object{{"name": "x", "cluster": object{"server": o.URL + "/tokens", "certificate-authority-data": []byte(o.ca())}}},
-		"contexts": []object{{"name": "x", "context": object{"cluster": "x", "user": "x"}}},
-		"users":    []object{{"name": "x", "user": object{}}},
-	})
 }
 
 // twoIssuers are the settings for both issuers. Users of the second one need a claim, and their name is an expression.
