@@ -34,6 +34,8 @@ type Env struct {
 	// root has all commands, and session is the setup that this one works on: see nextSteps.
 	root    *cobra.Command
 	session *session
+	// Releases is the page of the releases of kcpctl. Empty means version.Releases.
+	Releases string
 	// Serve is called by commands that run for long, such as controller. Nil ignores it.
 	Serve func()
 }
