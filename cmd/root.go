@@ -92,7 +92,7 @@ func orUnknown(err error) error {
 func newRootCmd(env *Env) *cobra.Command {
 	var options ui.Options
 	c := &cobra.Command{
-		Use:   "kcpctl",
+		Use:   kcpctl,
 		Short: "Deploy kcp from a single setup file",
 		Long: `kcpctl deploys kcp from a single setup file: the root shard, shards, front-proxies and a cache server,
 with their certificates, on Kubernetes clusters or on this machine. It needs no operator, no
@@ -100,7 +100,7 @@ cert-manager and no CRDs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, args []string) error {
-			env.Command = strings.Join(append([]string{c.CommandPath()}, args...), " ")
+			env.Command = strings.Join(append([]string{pathOf(c)}, args...), " ")
 			if wantsEvents(c, nil) {
 				env.startEvents(c)
 			}
@@ -141,6 +141,7 @@ cert-manager and no CRDs.`,
 	}
 	rejectUnknown(c)
 	rejectSecondValues(c)
+	env.name(c)
 	return c
 }
 
