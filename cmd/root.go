@@ -3,9 +3,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -43,9 +45,17 @@ type Env struct {
 // System is the environment of this process.
 func System() *Env {
 	return &Env{
-		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv,
+		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: getenv,
 		Program: os.Args[0],
 	}
+}
+
+// getenv returns a variable of this process. Windows has another name for HOME.
+func getenv(name string) string {
+	if name == "HOME" && runtime.GOOS == "windows" {
+		return cmp.Or(os.Getenv(name), os.Getenv("USERPROFILE"))
+	}
+	return os.Getenv(name)
 }
 
 // Main runs kcpctl and returns its exit code.
