@@ -66,7 +66,8 @@ func masked(t *testing.T, o render.Object) string {
 	mask(o)
 	text, err := o.YAML()
 	require.NoError(t, err)
-	return "---\n" + strings.ReplaceAll(string(text), "image: ghcr.io/kcpctl/kcpctl:"+version.Get().Version, "image: ghcr.io/kcpctl/kcpctl:VERSION")
+	const image = "image: ghcr.io/kcpctl/kcpctl:"
+	return "---\n" + strings.ReplaceAll(string(text), image+version.Get().Version, image+"VERSION")
 }
 
 // mask replaces certificates, keys and checksums by placeholders, and shows other Secrets as text.
