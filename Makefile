@@ -74,6 +74,7 @@ deps: packages $(TESTBED) $(GOTESTSUM) ## Download and build everything that the
 	$(TESTBED) build
 	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
 	@$(GO_BUILD) GOOS=darwin GOARCH=arm64 . ./cmd/... ./internal/...
+	@$(GO_BUILD) GOOS=windows GOARCH=amd64 . ./cmd/... ./internal/...
 
 .PHONY: test
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
@@ -191,6 +192,7 @@ lint: ## Run gofmt, go vet and a check of habits that make code harder to read
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
 	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
+	GOOS=windows GOARCH=amd64 go build . ./cmd/... ./internal/... # tests do not run there
 	go run ./internal/tools/habits
 
 .PHONY: generate

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
@@ -67,7 +68,7 @@ func TestPrintCronJob(t *testing.T) {
 	pod := r.job.Spec.JobTemplate.Spec.Template.Spec
 	require.Equal(t, r.account.Name, pod.ServiceAccountName)
 	require.Equal(t, []corev1.LocalObjectReference{{Name: "registry"}}, pod.ImagePullSecrets)
-	require.Equal(t, "ghcr.io/kcpctl/kcpctl:latest", pod.Containers[0].Image)
+	require.Equal(t, "ghcr.io/kcpctl/kcpctl:"+version.Get().Version, pod.Containers[0].Image)
 	require.Equal(t, r.config.Name, pod.Volumes[0].ConfigMap.Name)
 	require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: r.account.Name, Namespace: "kcp"}}, r.binding.Subjects)
 	require.Equal(t, r.role.Name, r.binding.RoleRef.Name)

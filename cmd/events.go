@@ -36,7 +36,7 @@ type events struct {
 
 // startEvents makes a command report events instead of text.
 func (e *Env) startEvents(c *cobra.Command) {
-	_, name, _ := strings.Cut(c.CommandPath(), " ")
+	_, name, _ := strings.Cut(pathOf(c), " ")
 	e.events = &events{
 		env: e, out: ui.NewEventLines(e.Streams), about: run.Command{Command: name, Version: version.Get().Version},
 	}

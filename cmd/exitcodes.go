@@ -11,11 +11,11 @@ func newExitCodesTopic() *cobra.Command {
 
     0  The command has done what it says.
     1  It failed. diff: there are differences. check: a check failed. certs check: a certificate expires soon.
-       backup verify: the snapshots do not fit together.
+       backup verify: the snapshots do not fit together. version --check: a newer kcpctl is available.
     2  A flag, an argument or the setup file is invalid. Nothing was changed. backup verify: the backup is damaged.
     3  Everything is applied, and something is not ready in time. status: something is not ready.
     4  Another field manager owns a field, another run holds the lock, or an object has changed in the meantime.
-    5  diff, check and certs check could not find out, for example because a cluster does not answer.
+    5  diff, check, certs check and version --check could not find out, for example because a server does not answer.
   130  The command was interrupted. The same command continues.
 
 kubeconfig with a command after -- ends with the exit code of that command.`,

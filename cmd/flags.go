@@ -40,6 +40,8 @@ type setupFlags struct {
 	// forgetClusters are clusters that are lost for good.
 	forgetClusters []string
 	local          localFlags
+	// program is what users type to run kcpctl, or empty. loadSetup sets it.
+	program string
 }
 
 func (f *setupFlags) add(flags *pflag.FlagSet) { f.addWithShorthand(flags, "f") }

@@ -140,8 +140,8 @@ func (o *importOptions) run(ctx context.Context) error {
 		return nil
 	}
 	if o.toFile() {
-		fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up --dry-run -f %s\n",
-			o.output, quote(o.output))
+		fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: %s up --dry-run -f %s\n",
+			o.output, o.env.program(), quote(o.output))
 	}
 	return nil
 }

@@ -78,7 +78,7 @@ func (o *importOptions) printSteps(r *importer.Result) {
 	for _, c := range topology.Build(r.File.Setup).Components {
 		names = append(names, c.Aliases...)
 	}
-	f := setupFlags{file: file, as: o.setup.as, asGroups: o.setup.asGroups}
+	f := setupFlags{program: o.env.program(), file: file, as: o.setup.as, asGroups: o.setup.asGroups}
 	fmt.Fprintf(o.env.Streams.Err, `
 kcp-operator still runs this installation. To move it to kcpctl:
 
@@ -94,7 +94,7 @@ kcp-operator still runs this installation. To move it to kcpctl:
        %[4]s
   5. Remove the servers and the objects of kcp-operator. Do not delete the objects yourself before that: the garbage
      collector would delete the Services, and kcp-operator the Shards in kcp.
-       kcpctl import --finish%[5]s
+       %[5]s
 `, file, f.command("certs import --from-cluster"), f.command("up"), strings.Join(names, ", "),
-		f.args(fileFlag("import")))
+		f.command("import --finish"))
 }

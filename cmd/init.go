@@ -86,7 +86,7 @@ func (o *initOptions) run() error {
 	if o.installation {
 		create = " --" + run.FlagNewInstallation
 	}
-	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: kcpctl up -f %s%s\n", o.file,
+	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: %s up -f %s%s\n", o.file, o.env.program(),
 		quote(o.file), create)
 	return nil
 }

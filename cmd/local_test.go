@@ -4,13 +4,13 @@ import (
 	"context"
 	"os"
 	"path/filepath"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/kit/filelock"
 )
 
 // A first run on this machine does not choose ports while another one does. One that writes nothing need not wait.
@@ -21,7 +21,7 @@ func TestFirstUpWaitsWhileAnotherChoosesPorts(t *testing.T) {
 	other, err := os.Open(root)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, other.Close()) })
-	require.NoError(t, syscall.Flock(int(other.Fd()), syscall.LOCK_EX))
+	require.NoError(t, filelock.Try(other))
 	file := filepath.Join(dir, "kcp.yaml")
 	require.NoError(t, os.WriteFile(file, []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"), 0o600))
 	interrupted, cancel := context.WithCancel(t.Context())

@@ -1,20 +1,61 @@
 package cmd
 
 import (
+	"cmp"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
 
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// This file writes the commands that users can run next: each has the flags that lead to the same setup, so that it can
-// be pasted.
+// This file writes the commands that users can run next: each begins as users start kcpctl, and has the flags that lead
+// to the same setup, so that it can be pasted.
+
+const (
+	kcpctl = "kcpctl"
+	// pluginFile is the file with which kubectl finds kcpctl, and plugin is what users then type.
+	pluginFile = "kubectl-kcpctl"
+	plugin     = "kubectl kcpctl"
+)
+
+// program is what users type to run kcpctl.
+func (e *Env) program() string {
+	if strings.TrimSuffix(filepath.Base(e.Program), ".exe") == pluginFile {
+		return plugin
+	}
+	return kcpctl
+}
+
+// name makes a command and its texts have the name that users type.
+func (e *Env) name(root *cobra.Command) {
+	if e.program() == kcpctl {
+		return
+	}
+	root.Annotations = map[string]string{cobra.CommandDisplayNameAnnotation: e.program()}
+	var rename func(*cobra.Command)
+	rename = func(c *cobra.Command) {
+		c.Long = e.typed(root, c.Long, nil)
+		c.Example = e.typed(root, c.Example, nil)
+		c.Flags().VisitAll(func(f *pflag.Flag) { f.Usage = e.typed(root, f.Usage, nil) })
+		for _, sub := range c.Commands() {
+			rename(sub)
+		}
+	}
+	rename(root)
+}
+
+// pathOf is the command as records and events have it, whatever users type.
+func pathOf(c *cobra.Command) string {
+	return kcpctl + strings.TrimPrefix(c.CommandPath(), c.Root().DisplayName())
+}
 
 // command is a kcpctl command for the same setup, for the user to run next.
 func (f *setupFlags) command(name string) string {
-	return "kcpctl " + name + f.args(fileFlag(strings.Fields(name)[0]))
+	return cmp.Or(f.program, kcpctl) + " " + name + f.args(fileFlag(strings.Fields(name)[0]))
 }
 
 // fileFlag is the flag of a command that names the setup file: in some commands -f means something else.
@@ -46,24 +87,36 @@ func (f *setupFlags) args(file string) string {
 }
 
 // nextSteps writes the commands in a text, such as a hint of a package that knows no flags, as command does. Before the
-// setup is known, it returns the text.
+// setup is known, they get no flags.
 func (e *Env) nextSteps(text string) string {
-	if e.session == nil || e.root == nil {
+	if e.root == nil {
 		return text
 	}
+	var setup *setupFlags
+	if e.session != nil {
+		setup = e.session.flags
+	}
+	return e.typed(e.root, text, setup)
+}
+
+// typed writes the commands in a text as users type them. Without flags of a setup, it adds none.
+func (e *Env) typed(root *cobra.Command, text string, setup *setupFlags) string {
 	var b strings.Builder
 	for {
-		before, rest, found := strings.Cut(text, "kcpctl ")
+		before, rest, found := strings.Cut(text, kcpctl+" ")
+		name, takesSetup := commandIn(root, rest)
+		if found && name != "" && e.program() == plugin {
+			before = strings.TrimSuffix(before, "kubectl ") + "kubectl "
+		}
 		b.WriteString(before)
 		if !found {
 			return b.String()
 		}
-		name, takesSetup := commandIn(e.root, rest)
 		text = rest[len(name):]
-		line := "kcpctl " + name
-		if takesSetup && !strings.HasPrefix(text, " --help") {
-			args := e.session.flags.args(fileFlag(strings.Fields(name)[0]))
-			if own, _, _ := strings.Cut(rest, "kcpctl "); !strings.Contains(own, args) {
+		line := kcpctl + " " + name
+		if setup != nil && takesSetup && !strings.HasPrefix(text, " --help") {
+			args := setup.args(fileFlag(strings.Fields(name)[0]))
+			if own, _, _ := strings.Cut(rest, kcpctl+" "); !strings.Contains(own, args) {
 				line += args
 			}
 		}

@@ -45,6 +45,46 @@ func TestNextSteps(t *testing.T) {
 	require.Equal(t, "run kcpctl diff "+flags+"; then kcpctl up "+flags, clierr.Hint(err))
 }
 
+// kubectl runs the binary kubectl-kcpctl as kubectl kcpctl: what users are told to type begins with that.
+func TestPluginOfKubectl(t *testing.T) {
+	for program, want := range map[string]string{
+		"/bin/kubectl-kcpctl": "kubectl kcpctl", "kubectl-kcpctl.exe": "kubectl kcpctl", "bin/kcpctl": "kcpctl", "": "kcpctl",
+	} {
+		require.Equal(t, want, (&Env{Program: program}).program())
+	}
+	types := func(code int, args ...string) string {
+		env, out, errs := fakeEnv()
+		env.Program = "/bin/kubectl-kcpctl"
+		require.Equal(t, code, Main(t.Context(), args, env), errs)
+		return out.String() + errs.String()
+	}
+	t.Chdir(t.TempDir())
+	require.Contains(t, types(0, "version", "--help"), "  kubectl kcpctl version --check\n")
+	require.Contains(t, types(0, "--help"), "kcpctl deploys kcp")
+	require.Contains(t, types(0, "--help"), `Use "kubectl kcpctl [command] --help"`)
+	require.Contains(t, types(2, "diff"), "create one with kubectl kcpctl init")
+	require.Contains(t, types(2, "statsu"), "did you mean kubectl kcpctl status?")
+	require.Contains(t, types(0, "init"), "then run: kubectl kcpctl up -f kcp.yaml")
+	require.Contains(t, types(2, "up", "-o", "json", "-f", "none"), `"command":"up"`)
+
+	env := &Env{Program: "kubectl-kcpctl", root: docsRoot(), session: &session{flags: &setupFlags{file: "a.yaml", program: plugin}}}
+	const up = "run kubectl kcpctl up -f a.yaml"
+	require.Equal(t, up, env.nextSteps("run kcpctl up"))
+	require.Equal(t, up, env.nextSteps(up), "a second time")
+	require.Equal(t, up, "run "+env.session.flags.command("up"))
+	require.Equal(t, "upgrade kcpctl to v9", env.nextSteps("upgrade kcpctl to v9"))
+}
+
+// The history, events and locks have the names of commands, however kcpctl was started.
+func TestPathOf(t *testing.T) {
+	env, _, _ := fakeEnv()
+	env.Program = "kubectl-kcpctl"
+	c, _, err := newRootCmd(env).Find([]string{"certs", "renew"})
+	require.NoError(t, err)
+	require.Equal(t, "kubectl kcpctl certs renew", c.CommandPath())
+	require.Equal(t, "kcpctl certs renew", pathOf(c))
+}
+
 // In each command, the flag that kcpctl writes for the setup file names the setup file.
 func TestFileFlagOfEachCommand(t *testing.T) {
 	for _, c := range all(docsRoot()) {

@@ -3,9 +3,11 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"os"
+	"runtime"
 	"strings"
 	"time"
 
@@ -34,6 +36,8 @@ type Env struct {
 	// root has all commands, and session is the setup that this one works on: see nextSteps.
 	root    *cobra.Command
 	session *session
+	// Releases is the page of the releases of kcpctl. Empty means version.Releases.
+	Releases string
 	// Serve is called by commands that run for long, such as controller. Nil ignores it.
 	Serve func()
 }
@@ -41,9 +45,17 @@ type Env struct {
 // System is the environment of this process.
 func System() *Env {
 	return &Env{
-		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: os.Getenv,
+		Streams: ui.System(os.Getenv, os.Stdin, os.Stdout, os.Stderr), Now: time.Now, Getenv: getenv,
 		Program: os.Args[0],
 	}
+}
+
+// getenv returns a variable of this process. Windows has another name for HOME.
+func getenv(name string) string {
+	if name == "HOME" && runtime.GOOS == "windows" {
+		return cmp.Or(os.Getenv(name), os.Getenv("USERPROFILE"))
+	}
+	return os.Getenv(name)
 }
 
 // Main runs kcpctl and returns its exit code.
@@ -90,7 +102,7 @@ func orUnknown(err error) error {
 func newRootCmd(env *Env) *cobra.Command {
 	var options ui.Options
 	c := &cobra.Command{
-		Use:   "kcpctl",
+		Use:   kcpctl,
 		Short: "Deploy kcp from a single setup file",
 		Long: `kcpctl deploys kcp from a single setup file: the root shard, shards, front-proxies and a cache server,
 with their certificates, on Kubernetes clusters or on this machine. It needs no operator, no
@@ -98,7 +110,7 @@ cert-manager and no CRDs.`,
 		SilenceErrors: true,
 		SilenceUsage:  true,
 		PersistentPreRunE: func(c *cobra.Command, args []string) error {
-			env.Command = strings.Join(append([]string{c.CommandPath()}, args...), " ")
+			env.Command = strings.Join(append([]string{pathOf(c)}, args...), " ")
 			if wantsEvents(c, nil) {
 				env.startEvents(c)
 			}
@@ -139,6 +151,7 @@ cert-manager and no CRDs.`,
 	}
 	rejectUnknown(c)
 	rejectSecondValues(c)
+	env.name(c)
 	return c
 }
 

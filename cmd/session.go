@@ -63,6 +63,7 @@ func openSetup(ctx context.Context, env *Env, flags *setupFlags) (*session, erro
 
 // loadSetup reads the setup file and builds its topology. It uses no network.
 func loadSetup(env *Env, flags *setupFlags) (*session, error) {
+	flags.program = env.program()
 	if err := flags.validate(); err != nil {
 		return nil, err
 	}

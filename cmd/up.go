@@ -376,7 +376,10 @@ func (o *upOptions) recordInstallation(ctx context.Context, s *session) error {
 
 // nextCommands are the commands to run next, in the order in which they make sense.
 func (o *upOptions) nextCommands(t *topology.Topology) []string {
-	program, flags, admin, forward := quote(o.env.Program), o.setup.args("-f"), "", " --port-forward"
+	program, flags, admin, forward := o.env.program(), o.setup.args("-f"), "", " --port-forward"
+	if program == kcpctl {
+		program = quote(o.env.Program) // such as bin/kcpctl
+	}
 	if k := t.OfKind(topology.Kubeconfig); len(k) > 0 {
 		admin = " " + k[0].Name
 	}

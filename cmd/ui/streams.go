@@ -142,7 +142,7 @@ func fileStream(f *os.File) *Stream {
 	fd := int(f.Fd())
 	return &Stream{
 		Writer: f,
-		TTY:    term.IsTerminal(fd),
+		TTY:    redraws(fd),
 		Size: func() (int, int) {
 			width, height, err := term.GetSize(fd)
 			if err != nil || width <= 0 || height <= 0 {

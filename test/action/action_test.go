@@ -7,9 +7,12 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/test/install"
 )
 
 // fake stands for kcpctl: it writes its arguments to a file, and a kubeconfig to the file after -o.
@@ -133,4 +136,19 @@ func TestOnlyKcpctlIsInstalled(t *testing.T) {
 	out, err := r.run("main.js", "INPUT_INSTALL-ONLY=true")
 	require.NoError(t, err, out)
 	require.Empty(t, r.read(t, "log"))
+}
+
+func TestAReleaseIsInstalled(t *testing.T) {
+	r := newRunner(t)
+	mirror := []string{"INPUT_KCPCTL=", "no_proxy=127.0.0.1", "KCPCTL_RELEASES=" + install.Mirror(t, fake)}
+	out, err := r.run("main.js", append(mirror, "INPUT_VERSION=v0.0.9")...)
+	require.Error(t, err)
+	require.Contains(t, out, "nothing is installed")
+	require.Empty(t, r.read(t, "PATH")+r.read(t, "log"))
+
+	out, err = r.run("main.js", append(mirror, "INPUT_VERSION=v0.1.0")...)
+	require.NoError(t, err, out)
+	kcpctl := filepath.Join(strings.TrimSpace(r.read(t, "PATH")), "kcpctl")
+	require.Contains(t, r.saved(t), "STATE_kcpctl="+kcpctl)
+	require.Regexp(t, `(?m)^up --local`, r.read(t, "log"))
 }

@@ -43,7 +43,7 @@ type Server struct {
 
 // Start starts a kube-apiserver and waits until it is ready. It ends with Stop, or when the test process ends.
 func Start(ctx context.Context) (*Server, error) {
-	bin, err := binaries(ctx)
+	bin, err := Binaries(ctx, "kube-apiserver", "etcd")
 	if err != nil {
 		return nil, err
 	}
@@ -296,14 +296,14 @@ func (p *process) stop() error {
 	}
 }
 
-// binaries returns the directory of kube-apiserver and etcd, which the testbed builds once.
-func binaries(ctx context.Context) (string, error) {
-	c := exec.CommandContext(ctx, "go", "run", "github.com/kcpctl/kcpctl/test/testbed", "bin-dir", "kube-apiserver", "etcd")
+// Binaries returns the directory of some binaries, such as kube-apiserver and etcd, which the testbed builds once.
+func Binaries(ctx context.Context, names ...string) (string, error) {
+	c := exec.CommandContext(ctx, "go", append([]string{"run", "github.com/kcpctl/kcpctl/test/testbed", "bin-dir"}, names...)...)
 	var stderr bytes.Buffer
 	c.Stderr = &stderr
 	out, err := c.Output()
 	if err != nil {
-		return "", fmt.Errorf("build kube-apiserver and etcd: %w: %s", err, stderr.String())
+		return "", fmt.Errorf("build %s: %w: %s", strings.Join(names, ", "), err, stderr.String())
 	}
 	return strings.TrimSpace(string(out)), nil
 }

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// requirement is a Debian package and the program in it that the testbed uses.
+// requirement is a Debian package and the program in it that the testbed, or another test, uses.
 type requirement struct {
 	pkg, program string
 }
@@ -30,6 +30,8 @@ func requirements() []requirement {
 		{"iproute2", "ip"},
 		{"mount", "umount"},
 		{"util-linux", "nsenter"},
+		{"dash", "dash"}, // test/install
+		{"busybox", "busybox"},
 	}
 }
 
@@ -40,7 +42,7 @@ func runPackages(ctx context.Context, t *testbed, _ *options) error {
 	return requireMachine(ctx, t.log)
 }
 
-// requireMachine checks that the machine can run a node, and installs missing Debian packages.
+// requireMachine checks that the machine can run a node, and installs missing Debian packages of all tests.
 func requireMachine(ctx context.Context, log *progress) error {
 	if runtime.GOOS != "linux" {
 		return fmt.Errorf("a node needs Linux, this is %s", runtime.GOOS)

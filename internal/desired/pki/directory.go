@@ -10,6 +10,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -258,13 +259,19 @@ func (d *Directory) readFiles(files map[string][]byte, root, dir string) error {
 	})
 }
 
+// othersCan reports whether the mode of a file has one of these bits. Windows has access lists instead of modes, which
+// files inherit from their directory.
+func othersCan(info fs.FileInfo, bits fs.FileMode) bool {
+	return runtime.GOOS != "windows" && info.Mode().Perm()&bits != 0
+}
+
 // ownDirectory refuses a directory in which other users can replace files, or whole subdirectories.
 func ownDirectory(dir string) error {
 	info, err := os.Stat(dir)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
-	if err == nil && info.Mode().Perm()&0o022 != 0 {
+	if err == nil && othersCan(info, 0o022) {
 		return clierr.New(clierr.BadInput, "run chmod go-w "+dir,
 			"other users can replace the keys in %s (mode %04o)", dir, info.Mode().Perm())
 	}
@@ -277,7 +284,7 @@ func readPrivate(p string) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	if strings.HasSuffix(p, ".key") && info.Mode().Perm()&0o077 != 0 {
+	if strings.HasSuffix(p, ".key") && othersCan(info, 0o077) {
 		return nil, clierr.New(clierr.BadInput, "run chmod 600 "+p,
 			"other users can read the private key %s (mode %04o)", p, info.Mode().Perm())
 	}

@@ -7,8 +7,10 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
-	"syscall"
+
+	"github.com/kcpctl/kcpctl/internal/kit/filelock"
 )
 
 // A save writes its files to a staging directory, and commits them by renaming that directory to the journal. It then
@@ -53,7 +55,7 @@ func (d *Directory) lock() (unlock func(), err error) {
 	if err != nil {
 		return nil, fmt.Errorf("lock the PKI: %w", err)
 	}
-	if err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX); err != nil {
+	if err := filelock.Lock(f); err != nil {
 		return nil, errors.Join(fmt.Errorf("lock the PKI: %w", err), f.Close())
 	}
 	return func() { _ = f.Close() }, nil // closing unlocks
@@ -147,6 +149,9 @@ func (osDisk) rename(from, to string) error {
 func (osDisk) removeAll(path string) error { return os.RemoveAll(path) }
 
 func (osDisk) syncDirs(dirs ...string) error {
+	if runtime.GOOS == "windows" { // directories cannot be flushed there: NTFS has a journal of its entries
+		return nil
+	}
 	for _, dir := range dirs {
 		f, err := os.Open(dir)
 		if errors.Is(err, fs.ErrNotExist) {

@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
@@ -52,14 +53,21 @@ func TestGolden(t *testing.T) {
 			got := map[string]string{}
 			for _, o := range objects {
 				require.NoError(t, render.Strict(o), "%s %s", o.GetKind(), o.GetName())
-				mask(o)
-				text, err := o.YAML()
-				require.NoError(t, err)
-				got[topology.FileName(string(o.Component))+".yaml"] += "---\n" + string(text)
+				got[topology.FileName(string(o.Component))+".yaml"] += masked(t, o)
 			}
 			testutil.GoldenTree(t, filepath.Join("golden", name), got)
 		})
 	}
+}
+
+// masked returns an object as text, with placeholders for what mask replaces and for the version of this build.
+func masked(t *testing.T, o render.Object) string {
+	t.Helper()
+	mask(o)
+	text, err := o.YAML()
+	require.NoError(t, err)
+	const image = "image: ghcr.io/kcpctl/kcpctl:"
+	return "---\n" + strings.ReplaceAll(string(text), image+version.Get().Version, image+"VERSION")
 }
 
 // mask replaces certificates, keys and checksums by placeholders, and shows other Secrets as text.

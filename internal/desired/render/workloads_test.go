@@ -36,10 +36,7 @@ func TestSyncer(t *testing.T) {
 		}
 		require.NoError(t, render.Strict(o), "%s %s", o.GetKind(), o.GetName())
 		require.Equal(t, o.Workspace == "", o.Cluster == "edge")
-		mask(o)
-		text, err := o.YAML()
-		require.NoError(t, err)
-		got.WriteString("---\n" + string(text))
+		got.WriteString(masked(t, o))
 	}
 	testutil.Golden(t, "syncer.yaml", []byte(got.String()))
 }

@@ -18,7 +18,13 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
+
+func TestTagOfTheImageOfKcpctl(t *testing.T) {
+	require.Equal(t, "v0.1.0", tagOf("v0.1.0"))
+	require.Equal(t, "v0.1.0-dirty", tagOf("v0.1.0+dirty"), "a tag cannot have a plus")
+}
 
 // everyKind has a component of each kind, and no fields with defaults.
 const everyKind = minimal + `spec:
@@ -152,7 +158,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Workloads.WorkspaceType":           {workloads.WorkspaceType, "workload"},
 		"Workloads.Groups":                  {workloads.Groups, []string{"system:authenticated"}},
 		"Workloads.APIs":                    {len(workloads.APIs), 10},
-		"Workloads.Image":                   {workloads.Image, v1alpha1.Image{Repository: "ghcr.io/kcpctl/kcpctl", Tag: "latest", PullPolicy: "IfNotPresent"}},
+		"Workloads.Image":                   {workloads.Image, v1alpha1.Image{Repository: "ghcr.io/kcpctl/kcpctl", Tag: tagOf(version.Get().Version), PullPolicy: "IfNotPresent"}},
 		"Workloads.Replicas":                {*workloads.Replicas, int32(1)},
 		"Workloads.Resources":               {workloads.Resources.Requests.Memory().String(), "128Mi"},
 		"Workloads.LogLevel":                {*workloads.LogLevel, int32(2)},

@@ -13,11 +13,11 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
 
 const (
 	defaultWorkloadsRepository = "ghcr.io/kcpctl/kcpctl"
-	defaultWorkloadsTag        = "latest"
 	// DefaultComputeWorkspace is the path of the compute workspace, unless spec.workloads.workspace sets another one.
 	DefaultComputeWorkspace = "root:compute"
 	// DefaultWorkspaceType is the name of the WorkspaceType whose workspaces can use the APIs, unless
@@ -35,7 +35,7 @@ func KcpctlImage(spec *v1alpha1.Spec) v1alpha1.Image {
 		i = spec.Workloads.Image
 	}
 	fill(&i.Repository, defaultWorkloadsRepository)
-	fill(&i.Tag, defaultWorkloadsTag)
+	fill(&i.Tag, tagOf(version.Get().Version))
 	fill(&i.PullPolicy, spec.Image.PullPolicy)
 	if i.PullSecrets == nil {
 		i.PullSecrets = append([]string(nil), spec.Image.PullSecrets...)
@@ -43,11 +43,14 @@ func KcpctlImage(spec *v1alpha1.Spec) v1alpha1.Image {
 	return i
 }
 
+// tagOf returns the tag of the image of a kcpctl, its version. Tags cannot contain the + that versions may have.
+func tagOf(version string) string { return strings.ReplaceAll(version, "+", "-") }
+
 // WithName returns an image with another name, as users type it: mirror.example.com/kcpctl:v1, or with a digest. A name
 // without a tag gets the tag latest, as in Kubernetes.
 func WithName(i v1alpha1.Image, name string) v1alpha1.Image {
 	i.Repository, i.Digest, _ = strings.Cut(name, "@")
-	i.Tag = defaultWorkloadsTag
+	i.Tag = "latest"
 	if at := strings.LastIndex(i.Repository, ":"); at > strings.LastIndex(i.Repository, "/") {
 		i.Tag = i.Repository[at+1:]
 		i.Repository = i.Repository[:at]

@@ -1,6 +1,6 @@
-// Package filelock locks files and directories with the kernel's advisory lock (flock). A lock ends when the file is
-// closed or its process dies, so it is never stale. Go opens files with O_CLOEXEC: processes started meanwhile do not
-// inherit a lock.
+// Package filelock locks files and directories with the kernel's advisory lock (flock), and files on Windows with
+// LockFileEx. A lock ends when the file is closed or its process dies, so it is never stale. Go opens files with
+// O_CLOEXEC: processes started meanwhile do not inherit a lock.
 package filelock
 
 import (
@@ -8,7 +8,6 @@ import (
 	"errors"
 	"io/fs"
 	"os"
-	"syscall"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -21,17 +20,17 @@ const pollInterval = 20 * time.Millisecond
 
 // Try locks an open file, and fails with ErrHeld instead of waiting. Closing the file unlocks it.
 func Try(f *os.File) error {
-	for {
-		switch err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB); {
-		case errors.Is(err, syscall.EINTR):
-			continue
-		case errors.Is(err, syscall.EWOULDBLOCK):
-			return ErrHeld
-		case err != nil:
-			return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
-		}
-		return nil
+	return explain(f, lock(f, false))
+}
+
+// Lock locks an open file. It waits until no other process has the lock.
+func Lock(f *os.File) error { return explain(f, lock(f, true)) }
+
+func explain(f *os.File, err error) error {
+	if err == nil || errors.Is(err, ErrHeld) {
+		return err
 	}
+	return &fs.PathError{Op: "lock", Path: f.Name(), Err: err}
 }
 
 // Open opens and locks a file, with a flag and a mode as for os.OpenFile. It fails with ErrHeld instead of waiting. The

@@ -28,6 +28,8 @@ type Info struct {
 	KCP      string   `json:"kcp,omitempty"`
 	KnownKCP []string `json:"knownKCP,omitempty"`
 	Etcd     string   `json:"etcd,omitempty"`
+	// Newest is the newest release of kcpctl. Only version --check sets it.
+	Newest string `json:"newest,omitempty"`
 }
 
 // Get returns the build of the running binary.
@@ -69,6 +71,7 @@ func (i Info) Text() string {
 		{"platform", i.Platform},
 		{"kcp", i.kcp()},
 		{"etcd", i.Etcd},
+		{"newest", i.Newest},
 	} {
 		if f.value != "" {
 			fmt.Fprintf(&b, "%-9s %s\n", f.name, f.value)

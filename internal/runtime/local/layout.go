@@ -7,8 +7,8 @@ import (
 	"os"
 	"os/user"
 	"path/filepath"
+	"runtime"
 	"strconv"
-	"syscall"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -40,8 +40,15 @@ func UserDirs(getenv func(string) string) Dirs {
 	return Dirs{State: find(disk.StateHome, ".local", "state"), Cache: find(disk.CacheHome, ".cache")}
 }
 
-// Validate returns an error if a directory is unknown: a setup on this machine needs both.
-func (d Dirs) Validate() error {
+// Validate returns an error if kcp cannot run on this machine, or if a directory is unknown: a setup needs both.
+func (d Dirs) Validate() error { return d.validate(runtime.GOOS) }
+
+func (d Dirs) validate(system string) error {
+	if system == "windows" {
+		return clierr.New(clierr.BadInput,
+			"omit --local to deploy to a Kubernetes cluster, or use kcpctl for Linux in WSL",
+			"kcp has no servers for Windows, so no setup can be on this machine")
+	}
 	if d.State != "" && d.Cache != "" {
 		return nil
 	}
@@ -129,9 +136,9 @@ func (l *Layout) checkOwner(euid int) error {
 	if !info.IsDir() {
 		return clierr.New(clierr.Failed, "move it away, or set XDG_STATE_HOME", "%s is not a directory", l.Dir)
 	}
-	if st, ok := info.Sys().(*syscall.Stat_t); ok && int(st.Uid) != euid {
+	if uid, ok := owner(info); ok && uid != euid {
 		return clierr.New(clierr.Failed, hintOwner,
-			"setup %s on this machine belongs to %s: %s", l.Setup, userName(st.Uid), l.Dir)
+			"setup %s on this machine belongs to %s: %s", l.Setup, userName(uid), l.Dir)
 	}
 	return nil
 }
@@ -146,15 +153,15 @@ func (l *Layout) notMine(err error) error {
 		if above != nil {
 			continue
 		}
-		if st, ok := info.Sys().(*syscall.Stat_t); ok {
-			return clierr.New(clierr.Failed, hintOwner, "%w: %s belongs to %s", err, dir, userName(st.Uid))
+		if uid, ok := owner(info); ok {
+			return clierr.New(clierr.Failed, hintOwner, "%w: %s belongs to %s", err, dir, userName(uid))
 		}
 	}
 	return explain(err)
 }
 
-func userName(uid uint32) string {
-	id := strconv.Itoa(int(uid))
+func userName(uid int) string {
+	id := strconv.Itoa(uid)
 	if u, err := user.LookupId(id); err == nil {
 		return "user " + u.Username
 	}

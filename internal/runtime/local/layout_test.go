@@ -53,6 +53,12 @@ func TestUserDirs(t *testing.T) {
 	}
 }
 
+func TestNoSetupIsOnWindows(t *testing.T) {
+	err := Dirs{State: "/state", Cache: "/cache"}.validate("windows")
+	require.ErrorContains(t, err, "kcp has no servers for Windows")
+	require.Contains(t, clierr.Hint(err), "WSL")
+}
+
 func TestAnotherUsersSetupIsRefused(t *testing.T) {
 	l := &Layout{Setup: "demo", Dir: t.TempDir()}
 	require.NoError(t, l.checkOwner(os.Geteuid()))

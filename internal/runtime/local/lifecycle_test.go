@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -66,7 +65,7 @@ func TestUpRestartsOnlyWhatMustBe(t *testing.T) {
 		"a process was killed": {
 			disturb: func(t *testing.T, m *machine) {
 				pid := m.pids()[alpha]
-				require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+				kill(t, pid)
 				require.Eventually(t, func() bool { return process.Reap(pid) != nil }, patience, pollInterval)
 			},
 			file: file(), want: []string{"change process/" + alpha}, status: "not running any more",
@@ -333,6 +332,13 @@ func TestWithoutThePKINothingIsProbed(t *testing.T) {
 	require.Contains(t, st.Reason, "not probed: the server CA is not in the PKI store")
 }
 
+func kill(t *testing.T, pid int) {
+	t.Helper()
+	p, err := os.FindProcess(pid)
+	require.NoError(t, err)
+	require.NoError(t, p.Kill())
+}
+
 func TestWaitRestartsAndNoticesStop(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file())
@@ -342,7 +348,7 @@ func TestWaitRestartsAndNoticesStop(t *testing.T) {
 	defer cancel()
 	go func() { ended <- s.rt.Wait(ctx) }()
 	pid := m.pids()[proxy]
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	kill(t, pid)
 	require.Eventually(t, func() bool {
 		m.clock.Advance(process.FastExit)
 		rec, err := m.layout().record(proxy)
@@ -359,7 +365,7 @@ func TestProcessThatDiesDuringARunIsRestarted(t *testing.T) {
 	m.up(file())
 	s := m.open(file())
 	pid := m.pids()[alpha]
-	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))
+	kill(t, pid)
 	require.Eventually(t, func() bool { return process.Reap(pid) != nil }, patience, pollInterval)
 	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
 	require.NoError(t, err)

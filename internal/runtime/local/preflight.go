@@ -10,7 +10,6 @@ import (
 	"path/filepath"
 	"strings"
 
-	"golang.org/x/sys/unix"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -31,7 +30,7 @@ func (r *Runtime) StateFolder(context.Context) error {
 			continue
 		}
 		if err == nil {
-			err = unix.Access(dir, unix.W_OK|unix.X_OK)
+			err = writable(dir)
 		}
 		if err != nil {
 			return explain(fmt.Errorf("write to %s: %w", dir, err))

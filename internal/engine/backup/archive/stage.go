@@ -64,6 +64,7 @@ func newStage(in string) (*Stage, error) {
 func (s *Stage) Remove() {
 	_ = os.RemoveAll(s.Dir)
 	_ = s.lock.Close()
+	_ = os.RemoveAll(s.Dir) // Windows keeps open files
 }
 
 // removeAbandoned removes the stages in a directory that no process has locked. A stage without a lock file is kept: it

@@ -106,22 +106,3 @@ func (e Exit) String() string {
 	}
 	return fmt.Sprintf("exited with code %d", e.Code)
 }
-
-// Reap collects the exit status of a child of this process. It returns nil if the process is running, or is not a
-// child.
-func Reap(pid int) *Exit {
-	var ws syscall.WaitStatus
-	for {
-		got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
-		if errors.Is(err, syscall.EINTR) {
-			continue
-		}
-		if err != nil || got != pid {
-			return nil
-		}
-		if ws.Signaled() {
-			return &Exit{Code: -1, Signal: ws.Signal().String()}
-		}
-		return &Exit{Code: ws.ExitStatus()}
-	}
-}

@@ -3,7 +3,6 @@ package process
 import (
 	"errors"
 	"os"
-	"strconv"
 	"syscall"
 
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -33,8 +32,7 @@ func Start(c Command) (Identity, *Exit, error) {
 	}
 	proc, err := os.StartProcess(c.Path, append([]string{c.Path}, c.Args...), &os.ProcAttr{
 		Dir: c.Dir, Env: c.Env, Files: []*os.File{null, c.Output, c.Output},
-		// Its own session: closing the terminal or Ctrl-C does not reach it.
-		Sys: &syscall.SysProcAttr{Setsid: true},
+		Sys: ownSession(),
 	})
 	if err != nil {
 		return Identity{}, nil, startError(err, c.Path)
@@ -52,19 +50,4 @@ func startError(err error, path string) error {
 		hint = "check that it is built for this operating system and architecture, or pass another --kcp-bin-dir"
 	}
 	return clierr.New(clierr.Failed, hint, "start %s: %w", path, err)
-}
-
-// closeOnExec keeps started processes from inheriting files that the parent of kcpctl left open, such as the lock of a
-// shell script.
-func closeOnExec() error {
-	entries, err := os.ReadDir("/dev/fd")
-	if err != nil {
-		return err
-	}
-	for _, e := range entries {
-		if fd, err := strconv.Atoi(e.Name()); err == nil && fd > 2 {
-			syscall.CloseOnExec(fd)
-		}
-	}
-	return nil
 }
