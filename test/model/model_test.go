@@ -113,6 +113,8 @@ type game struct {
 	// applied is the last applied file.
 	applied     []byte
 	spaceNumber int
+	// rotated is the authority of the last rotation.
+	rotated string
 	// backups are copies of the Secrets of clusters.
 	backups map[string]backup
 	*tally

@@ -166,7 +166,12 @@ func (g *game) renew(who *operator) {
 }
 
 func (g *game) rotate(who *operator) {
-	which := g.draw("authority", "server", "client", "etcd", "service-account")
+	all := []string{"server", "client", "etcd", "service-account"}
+	if g.rotated != "" { // a rotation that began is likely to be finished
+		all = append(all, slices.Repeat([]string{g.rotated}, 8)...)
+	}
+	which := g.draw("authority", all...)
+	g.rotated = which
 	args := []string{"certs", "rotate-ca", which}
 	if which == "service-account" {
 		args = []string{"certs", "rotate-service-account-key"}
@@ -222,7 +227,8 @@ func (g *game) copyDirectories(who *operator) {
 
 // secretBackups copies the Secrets of a cluster, or brings a copy back.
 func (g *game) secretBackups(who *operator) {
-	c := g.cluster(g.anyCluster())
+	// The record and the PKI are on the cluster of the root shard.
+	c := g.cluster(g.draw("cluster", append(names(g.clusters), slices.Repeat([]string{who.setup().Spec.RootShard.Cluster}, 4)...)...))
 	g.clean.who = nil
 	if b := g.backups[c.name]; b != nil && rapid.Bool().Draw(g.t, "restored") {
 		g.logf("the Secrets on %s are restored", c.name)

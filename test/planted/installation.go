@@ -4,7 +4,7 @@ package main
 const (
 	storage  = "up,revert and up,down,rebuild cluster,lose namespace,lose claim,create workspace"
 	secrets  = "up,revert and up,down,Secrets,PKI directories,renew,rotate"
-	restored = "up,down,Secrets,rotate"
+	restored = "revert and up,down,Secrets,rotate"
 )
 
 // defects are mistakes in what an installation is compared with.
