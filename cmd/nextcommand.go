@@ -129,15 +129,17 @@ func (e *Env) typed(root *cobra.Command, text string, setup *setupFlags) string 
 func commandIn(root *cobra.Command, text string) (name string, takesSetup bool) {
 	c := root
 	end := 0
+	before := ""
 	for end < len(text) {
 		rest := strings.TrimPrefix(text[end:], " ")
 		word := strings.TrimRight(rest[:len(rest)-len(strings.TrimLeft(rest, wordCharacters))], ".:")
 		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word })
 		if i >= 0 {
 			c = c.Commands()[i]
-		} else if c == root || !isArgument(c, word) {
+		} else if c == root || !isArgument(c, word) && !isValue(c, before, word) {
 			break
 		}
+		before = word
 		end = len(text) - len(rest) + len(word)
 	}
 	return text[:end], c.Flags().Lookup("file") != nil && c.Flags().Lookup("local") != nil
@@ -154,6 +156,13 @@ func isArgument(c *cobra.Command, word string) bool {
 	}
 	usage, needsArguments := strings.CutPrefix(c.Use, c.Name()+" ")
 	return needsArguments && usage[0] != '[' && !slices.Contains(afterCommands, word)
+}
+
+// isValue reports whether a word is the value of the flag before it.
+func isValue(c *cobra.Command, flag, word string) bool {
+	f := c.Flags().Lookup(strings.TrimPrefix(flag, "--"))
+	return f != nil && strings.HasPrefix(flag, "--") && f.NoOptDefVal == "" && word != "" &&
+		!slices.Contains(afterCommands, word)
 }
 
 // afterCommands are the words with which sentences go on after a command.
