@@ -14,6 +14,12 @@ type Audit struct {
 	Webhook *AuditWebhook `json:"webhook,omitempty"`
 }
 
+// AuditPolicyVersion and AuditPolicyKind are the type of a Policy in a file or a ConfigMap.
+const (
+	AuditPolicyVersion = "audit.k8s.io/v1"
+	AuditPolicyKind    = "Policy"
+)
+
 // AuditPolicy is a Policy of audit.k8s.io/v1: either its rules, or a file or a ConfigMap that has it.
 type AuditPolicy struct {
 	// File is the path of a file with a Policy, relative to the setup file.

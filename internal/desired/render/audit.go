@@ -95,7 +95,7 @@ func (b *objects) audit() (items []item, srcs []source) {
 	if name := a.Policy.ConfigMap; name != "" {
 		srcs = append(srcs, source{configMap: name, items: []item{{key: a.Policy.Key, path: policy}}})
 	} else {
-		content := auditPolicy{"audit.k8s.io/v1", "Policy", a.Policy.AuditRules}
+		content := auditPolicy{v1alpha1.AuditPolicyVersion, v1alpha1.AuditPolicyKind, a.Policy.AuditRules}
 		items = append(items, item{auditPolicyFile, policy, toYAML(content)})
 	}
 	if w := a.Webhook; w != nil {

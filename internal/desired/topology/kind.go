@@ -49,6 +49,8 @@ type traits struct {
 	tenant bool
 	// reloads: its process reads files again that have changed, so that a new certificate restarts nothing.
 	reloads bool
+	// clusters: it uses the API servers of Kubernetes clusters.
+	clusters bool
 	// layer is the row of the drawing in which the kind appears: the clients of kcp dial the first row.
 	layer int
 	// parts are the last parts of the names of objects that follow neither from the kind's certificates nor from its
@@ -69,9 +71,10 @@ var kinds = []traits{
 		parts: []string{ConfigPart}},
 	{kind: Kubeconfig},
 	{kind: Workspace, tenant: true},
-	{kind: Agent, runs: true, tenant: true, reloads: true, parts: []string{ServicePart}},
-	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true},
-	{kind: Physical, stem: "syncer", runs: true, tenant: true, reloads: true, parts: []string{TokenPart}},
+	{kind: Agent, runs: true, tenant: true, reloads: true, clusters: true, parts: []string{ServicePart}},
+	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true, clusters: true},
+	{kind: Physical, stem: "syncer", runs: true, tenant: true, reloads: true, clusters: true,
+		parts: []string{TokenPart}},
 }
 
 func (k Kind) traits() traits {

@@ -142,4 +142,4 @@ func portOf(hostPort string) int32 {
 }
 
 // UsesClusters reports whether components of the kind use the API servers of Kubernetes clusters.
-func (k Kind) UsesClusters() bool { return k == Agent || k == Workloads || k == Physical }
+func (k Kind) UsesClusters() bool { return k.traits().clusters }

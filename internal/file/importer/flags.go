@@ -56,11 +56,7 @@ func (o *object) setField(v value, flag, text string) bool {
 		}
 		o.auditing().Policy.ConfigMap, o.audit.Policy.Key = from.ConfigMap, from.Key
 	case "audit-webhook-config-file":
-		from := o.mounted(text)
-		if from.Secret == "" {
-			return false
-		}
-		o.auditWebhook().SecretKey = v1alpha1.SecretKey{Secret: from.Secret, Key: from.Key}
+		return o.secretOf(text, func() *v1alpha1.SecretKey { return &o.auditWebhook().SecretKey })
 	case "audit-webhook-mode":
 		o.auditWebhook().Mode = text
 	case "audit-log-mode":

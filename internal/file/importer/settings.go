@@ -73,11 +73,7 @@ func (o *object) setAuthorization(flag, text string) bool {
 	case "authorization-webhook-version":
 		o.authorizationWebhook().Version = text
 	case "authorization-webhook-config-file":
-		from := o.mounted(text)
-		if from.Secret == "" {
-			return false
-		}
-		o.authorizationWebhook().SecretKey = v1alpha1.SecretKey{Secret: from.Secret, Key: from.Key}
+		return o.secretOf(text, func() *v1alpha1.SecretKey { return &o.authorizationWebhook().SecretKey })
 	case "authorization-webhook-cache-authorized-ttl":
 		o.authorizationWebhook().CacheAuthorizedTTL.Duration = ttl
 		return errTTL == nil
@@ -87,6 +83,16 @@ func (o *object) setAuthorization(flag, text string) bool {
 	default:
 		return false
 	}
+	return true
+}
+
+// secretOf sets the Secret that a file comes from. It reports false if it is not from a Secret.
+func (o *object) secretOf(file string, to func() *v1alpha1.SecretKey) bool {
+	from := o.mounted(file)
+	if from.Secret == "" {
+		return false
+	}
+	*to() = v1alpha1.SecretKey{Secret: from.Secret, Key: from.Key}
 	return true
 }
 

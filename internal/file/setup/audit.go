@@ -14,8 +14,6 @@ import (
 )
 
 const (
-	auditVersion     = "audit.k8s.io/v1"
-	auditKind        = "Policy"
 	defaultPolicyKey = "policy.yaml"
 	modeBatch        = "batch"
 )
@@ -203,11 +201,11 @@ func AuditPolicy(data []byte) (v1alpha1.AuditRules, Errors) {
 	case syntax != nil:
 		return m.AuditRules, Errors{*syntax}
 	case len(docs) != 1:
-		message := fmt.Sprintf("must have one %s, not %d", auditKind, len(docs))
+		message := fmt.Sprintf("must have one %s, not %d", v1alpha1.AuditPolicyKind, len(docs))
 		return m.AuditRules, Errors{{Line: 1, Column: 1, Message: message}}
 	}
 	d := newDecoder()
-	if !d.hasKind(docs[0], auditVersion, auditKind) {
+	if !d.hasKind(docs[0], v1alpha1.AuditPolicyVersion, v1alpha1.AuditPolicyKind) {
 		return m.AuditRules, d.problems
 	}
 	tree, ok := d.value(docs[0], reflect.TypeFor[policyManifest](), nil)
