@@ -127,6 +127,24 @@ func TestVolumesWithoutARecord(t *testing.T) {
 	})
 }
 
+// The record is lost, and the file changed since: it uses none of the volumes.
+func TestVolumesThatTheFileDoesNotUse(t *testing.T) {
+	for _, now := range []string{"managed, ephemeral", "embedded"} {
+		scenario(t, "managed", func(s *story) {
+			s.succeeds(s.ann, "down", "--yes")
+			for _, c := range s.clusters {
+				delete(c.objects, key{secrets, "kcp", "demo-inventory"})
+			}
+			file := s.ann.setup()
+			file.Spec.RootShard.Etcd = etcdOf(now)
+			s.ann.save(file)
+			said := s.refused(s.ann, "etcd/root has volumes on eu/kcp", up("--allow-other-cluster")...)
+			s.says(said, "(PersistentVolumeClaim data-demo-etcd-root-0 (", "the setup does not use them",
+				"--allow-data-change etcd/")
+		})
+	}
+}
+
 // The home namespace is lost, and other clusters remain.
 func TestTheHomeNamespaceIsDeleted(t *testing.T) {
 	for _, down := range []bool{false, true} {

@@ -52,6 +52,19 @@ func (r *Record) CheckData(want map[topology.ID]Data, about, allowed func(topolo
 	return errors.Join(r.another(want), refuse(all))
 }
 
+// CheckUnused fails if volumes exist that no component uses. about reports whether a component is part of the run, and
+// allowed whether the user allows to leave its volumes.
+func CheckUnused(volumes map[topology.ID]Data, about, allowed func(topology.ID) bool) error {
+	var all []problem
+	for _, id := range slices.Sorted(maps.Keys(volumes)) {
+		if p := unused(id, volumes[id]); p.message != "" && about(id) && !allowed(id) {
+			p.id = id
+			all = append(all, p)
+		}
+	}
+	return refuse(all)
+}
+
 // problem is why a component cannot be changed.
 type problem struct {
 	id            topology.ID

@@ -115,16 +115,35 @@ func found(id topology.ID, now Data) problem {
 	if len(now.Volumes) == 0 {
 		return problem{}
 	}
-	var all []string
-	for _, name := range slices.Sorted(maps.Keys(now.Volumes)) {
-		all = append(all, fmt.Sprintf("%s (%s)", now.noun(name), orUnknown(now.Volumes[name])))
-	}
 	return problem{
 		message: fmt.Sprintf("%s is not in the record of the installation, and finds data on %s (%s): "+
-			"it would start with data of another time", id, now.Place(), strings.Join(all, ", ")),
+			"it would start with data of another time", id, now.Place(), now.volumes()),
 		hint:      "restore the record of the installation, or delete the volumes if their data is not needed",
 		allowable: true,
 	}
+}
+
+// unused refuses to leave volumes that the setup does not use.
+func unused(id topology.ID, has Data) problem {
+	if len(has.Volumes) == 0 {
+		return problem{}
+	}
+	return problem{
+		message: fmt.Sprintf("%s has volumes on %s (%s), the installation has no record, and the setup does not use them: "+
+			"it would start without their data", id, has.Place(), has.volumes()),
+		hint: "restore the record of the installation, or use the setup file that made the volumes, or delete them if " +
+			"their data is not needed",
+		allowable: true,
+	}
+}
+
+// volumes lists the volumes with their IDs.
+func (d Data) volumes() string {
+	var all []string
+	for _, name := range slices.Sorted(maps.Keys(d.Volumes)) {
+		all = append(all, fmt.Sprintf("%s (%s)", d.noun(name), orUnknown(d.Volumes[name])))
+	}
+	return strings.Join(all, ", ")
 }
 
 // replaced refuses to start a component on another cluster of the same name.

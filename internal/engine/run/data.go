@@ -35,6 +35,19 @@ func (p *preparation) readData(ctx context.Context) (map[topology.ID]record.Data
 	return out, nil
 }
 
+// noneUnused refuses to start an installation anew where volumes remain of one whose record is lost, although the setup
+// does not use them: its file was changed since.
+func (p *preparation) noneUnused(ctx context.Context, before *record.Record) error {
+	if len(before.Data) > 0 { // what runs shows which volumes are in use
+		return nil
+	}
+	unused, err := p.Runtime.Unused(ctx, p.data)
+	if err != nil {
+		return err
+	}
+	return record.CheckUnused(unused, p.scope().includes, p.mayLose)
+}
+
 // sameRecordedData refuses objects that would separate a component from its data, by the record. Without a record, or
 // with a restored one, guard decides once the live objects are known.
 func (p *preparation) sameRecordedData() error {

@@ -64,7 +64,9 @@ func (p *preparation) guard(ctx context.Context, res *Result) error {
 		}
 	case p.known.Empty():
 		before = p.adopt(res.Plan)
-		if err := errors.Join(p.adoptable(before), p.sameAuthorities(before, p.desired.Loaded), p.sameData(before)); err != nil {
+		err := errors.Join(p.adoptable(before), p.sameAuthorities(before, p.desired.Loaded), p.sameData(before),
+			p.noneUnused(ctx, before))
+		if err != nil {
 			return err
 		}
 	}

@@ -61,6 +61,42 @@ func (i *installation) storage(
 	return out, err
 }
 
+// Unused returns the volume claims with the labels of the setup that no component uses.
+func (r *Runtime) Unused(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID]record.Data, error) {
+	return r.installation.unused(cluster.Quiet(ctx), data)
+}
+
+func (i *installation) unused(
+	ctx context.Context, data map[topology.ID]record.Data,
+) (map[topology.ID]record.Data, error) {
+	out := map[topology.ID]record.Data{}
+	var mu sync.Mutex
+	err := i.clusters.each(ctx, func(ctx context.Context, cl *cluster.Client) error {
+		claims, err := cl.List(ctx, kind.PersistentVolumeClaim, selector(i.topology))
+		if err != nil {
+			return err
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for n := range claims {
+			c := &claims[n]
+			id := topology.IDFromLabels(c.GetLabels())
+			if d := data[id]; isAt(cl, d) && d.Uses(c.GetName()) {
+				continue
+			}
+			d, ok := out[id]
+			if !ok {
+				d = record.Data{Cluster: cl.Name, Namespace: cl.Namespace, ClusterUID: string(cl.UID)}
+				d.Volumes = map[string]string{}
+			}
+			d.Volumes[c.GetName()] = string(c.GetUID())
+			out[id] = d
+		}
+		return nil
+	})
+	return out, err
+}
+
 // isAt reports whether data is on a cluster and in the namespace there.
 func isAt(cl *cluster.Client, d record.Data) bool {
 	return d.Cluster == cl.Name && d.Namespace == cl.Namespace

@@ -40,6 +40,11 @@ func (r *Runtime) Storage(_ context.Context, data map[topology.ID]record.Data) (
 	return out, nil
 }
 
+// Unused returns nothing: the record of an installation and its data are in the same directory.
+func (r *Runtime) Unused(context.Context, map[topology.ID]record.Data) (map[topology.ID]record.Data, error) {
+	return nil, nil
+}
+
 // Keep writes the record of the installation.
 func (r *Runtime) Keep(_ context.Context, rec *record.Record) error { return r.writeRecord(rec) }
 

@@ -74,6 +74,11 @@ func (r *Runtime) Storage(_ context.Context, data map[topology.ID]record.Data) (
 	return out, nil
 }
 
+// Unused returns nothing: volumes have no labels.
+func (r *Runtime) Unused(context.Context, map[topology.ID]record.Data) (map[topology.ID]record.Data, error) {
+	return nil, r.hook("Unused")
+}
+
 // Keep keeps the record.
 func (r *Runtime) Keep(ctx context.Context, rec *record.Record) error {
 	if err := r.write(ctx, "Keep"); err != nil {
