@@ -12,6 +12,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/pages"
 )
 
@@ -191,4 +193,43 @@ func understand(words []string) error {
 		return err
 	}
 	return c.ValidateArgs(c.Flags().Args())
+}
+
+// yamlBlock matches a block of YAML that does not begin with a comment.
+var yamlBlock = regexp.MustCompile("(?ms)^```yaml\n(( *)[a-z][a-zA-Z]*:.*?)^```\n")
+
+// parents are the fields above a part of a setup file that a page shows, by its indentation.
+var parents = map[string]string{
+	"":         "",
+	"  ":       "spec:\n",
+	"    ":     "spec:\n  workloads:\n",
+	"        ": "spec:\n  workloads:\n    clusters:\n    - name: c1\n      tenancy:\n",
+}
+
+// needsMore matches errors about what a part of a setup file does not show.
+var needsMore = regexp.MustCompile(`required|not found|does not exist|there is no`)
+
+// Each part of a setup file that a page shows has fields and values that kcpctl reads.
+func TestPartsOfSetupFiles(t *testing.T) {
+	names, err := pages.Pages("..")
+	require.NoError(t, err)
+	parts := 0
+	for _, name := range names {
+		text, err := os.ReadFile(filepath.Join("..", name))
+		require.NoError(t, err)
+		for _, m := range yamlBlock.FindAllStringSubmatch(string(text), -1) {
+			above, known := parents[m[2]]
+			require.True(t, known, "%s: %s", name, m[1])
+			part := above + m[1]
+			if !strings.HasPrefix(part, "spec:") {
+				continue
+			}
+			parts++
+			_, err := setup.Parse(name, []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"+part))
+			for _, p := range clierr.Problems(err) {
+				require.Regexp(t, needsMore, p.Message, "%s: %s", name, part)
+			}
+		}
+	}
+	require.Greater(t, parts, 15)
 }

@@ -46,8 +46,11 @@ func (v *validator) gate(p *field.Path, name string) {
 		if known == nil {
 			known = release.Gates(release.Newest)
 		}
-		v.errs = append(v.errs, &field.Error{Type: field.ErrorTypeNotSupported, Field: p.String(), BadValue: name,
-			Detail: "feature gates of kcp " + v.setup.Spec.Version + ": " + strings.Join(known, ", ")})
+		detail := "feature gates of kcp " + v.setup.Spec.Version + ": " + strings.Join(known, ", ")
+		if near := Nearest(known, name); near != "" {
+			detail = "did you mean " + near + "? " + detail
+		}
+		v.errs = append(v.errs, &field.Error{Type: field.ErrorTypeNotSupported, Field: p.String(), BadValue: name, Detail: detail})
 	}
 }
 
