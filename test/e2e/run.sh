@@ -57,6 +57,9 @@ if [ -z "${E2E_KUBECONFIG:-}" ]; then
 		E2E_KUBECONFIG_B="$(testbed kubeconfig --node b)"
 		E2E_TESTBED="$(realpath bin/testbed)" # it cuts the link between the nodes
 		export E2E_KUBECONFIG_B E2E_TESTBED
+		for node in a b; do
+			testbed image kcp-v0.32.2 --node $node
+		done
 	fi
 	PATH="$(testbed bin-dir kubectl):$PATH"
 elif ! command -v kubectl >/dev/null; then
@@ -66,19 +69,23 @@ if [ -z "${E2E_KCP_BIN_DIR:-}" ]; then
 	say "build kcp, unless it is built"
 	E2E_KCP_BIN_DIR="$(testbed kcp-bin-dir)"
 fi
-if [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ]; then
+# Only long tests upgrade kcp and run agents.
+if [ $nodes = 2 ] && [ -z "${E2E_KCP_OLDER_BIN_DIR:-}" ]; then
 	say "build an older kcp, unless it is built"
 	E2E_KCP_OLDER_BIN_DIR="$(testbed kcp-bin-dir --version v0.32.2)"
 fi
-if [ -z "${E2E_AGENT_BIN_DIR:-}" ]; then
+if [ $nodes = 2 ] && [ -z "${E2E_AGENT_BIN_DIR:-}" ]; then
 	say "build the agent of service clusters, unless it is built"
 	E2E_AGENT_BIN_DIR="$(testbed agent-bin-dir)"
 fi
 E2E_KCPCTL="$(realpath "${E2E_KCPCTL:-bin/kcpctl}")"
 E2E_KUBECONFIG="$(realpath "$E2E_KUBECONFIG")"
 E2E_KCP_BIN_DIR="$(realpath "$E2E_KCP_BIN_DIR")"
-E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
-export E2E_AGENT_BIN_DIR E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR E2E_KCP_OLDER_BIN_DIR PATH
+if [ $nodes = 2 ]; then
+	E2E_KCP_OLDER_BIN_DIR="$(realpath "$E2E_KCP_OLDER_BIN_DIR")"
+	export E2E_AGENT_BIN_DIR E2E_KCP_OLDER_BIN_DIR
+fi
+export E2E_KCPCTL E2E_KUBECONFIG E2E_KCP_BIN_DIR PATH
 
 if [ -n "${PART:-}" ]; then # every n-th test, so that the parts take about the same time
 	tests="$(go test -list . "${packages[@]}" | grep ^Test | awk -v n="${PART%/*}" -v of="${PART#*/}" 'NR % of == n % of' | paste -sd '|')"

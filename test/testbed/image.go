@@ -34,8 +34,8 @@ func images() []setImage {
 		early(newImage(coreDNSImage, coreDNSSet(), "/", image.Config{User: image.NonRoot, Entrypoint: []string{"/coredns"}, WorkingDir: "/"})),
 		newImage("gcr.io/etcd-development/etcd:v3.6.16", etcdSet(), "/usr/local/bin",
 			image.Config{Cmd: []string{"/usr/local/bin/etcd"}, WorkingDir: "/var/etcd"}),
-		kcpImage("v0.32.3"),
-		kcpImage("v0.32.2"),
+		kcpImage(kcpSet("v0.32.3")),
+		kcpImage(olderKcpSet()),
 		agentImage(),
 	}
 }
@@ -53,8 +53,8 @@ func early(i setImage) setImage {
 	return i
 }
 
-func kcpImage(version string) setImage {
-	return newImage("ghcr.io/kcp-dev/kcp:"+version, kcpSet(version), "/",
+func kcpImage(s buildSet) setImage {
+	return newImage("ghcr.io/kcp-dev/kcp:"+s.version, s, "/",
 		image.Config{User: image.NonRoot, Entrypoint: []string{"/kcp"}, WorkingDir: "/"},
 		"kcp", "kcp-front-proxy", "cache-server", "virtual-workspaces")
 }

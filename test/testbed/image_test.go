@@ -18,7 +18,7 @@ import (
 
 func TestArchive(t *testing.T) {
 	bed := &testbed{cache: t.TempDir(), log: newProgress(t.Output())}
-	i := kcpImage("v0.32.3")
+	i := kcpImage(kcpSet("v0.32.3"))
 	bins := bed.binDir(i.set)
 	require.NoError(t, os.MkdirAll(bins, 0o755))
 	for n, name := range i.Binaries {

@@ -5,18 +5,26 @@ import (
 	"fmt"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/test/image"
 )
 
-// runAgentImage builds the agent of service clusters if necessary, and imports its image into a running node.
-func runAgentImage(ctx context.Context, t *testbed, o *options) error {
+// runImage builds a set if necessary, and imports its image into a running node.
+func runImage(ctx context.Context, t *testbed, o *options) error {
 	n, err := runningNode(o.node)
 	if err != nil {
 		return err
 	}
-	return t.provide(ctx, n, agentImage())
+	if len(o.args) != 1 {
+		return fmt.Errorf("name one set, such as %s", agentSet().name)
+	}
+	i := slices.IndexFunc(images(), func(i setImage) bool { return i.set.name == o.args[0] })
+	if i < 0 {
+		return fmt.Errorf("no image has the set %q", o.args[0])
+	}
+	return t.provide(ctx, n, images()[i])
 }
 
 // runWorkloadImages imports the images of transparent multi-cluster into a running node: that of a given kcpctl, and

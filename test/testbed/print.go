@@ -145,7 +145,9 @@ func runBuild(ctx context.Context, t *testbed, o *options) error {
 	}
 	if len(o.args) == 0 {
 		for _, s := range sets() {
-			chosen = append(chosen, wanted{set: s})
+			if !s.onDemand {
+				chosen = append(chosen, wanted{set: s})
+			}
 		}
 	}
 	return t.buildAll(ctx, chosen)

@@ -13,7 +13,7 @@ type buildSet struct {
 	binaries []binary
 	stamps   []string // package variables with the version of the binaries: import/path.name=value
 	patched  bool     // needs the patched virtual-workspace-framework
-	onDemand bool     // only some tests need it, so "up" does not build it
+	onDemand bool     // only long tests need it, so "up" and "build" do not build it unasked
 }
 
 type binary struct {
@@ -23,7 +23,7 @@ type binary struct {
 // sets returns all build sets in the order of a cold build.
 func sets() []buildSet {
 	return []buildSet{
-		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), kcpSet("v0.32.2"),
+		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), olderKcpSet(),
 		agentSet(), webSet(),
 	}
 }
@@ -56,7 +56,7 @@ func containerdSet() buildSet {
 }
 
 func coreDNSSet() buildSet {
-	return buildSet{name: "coredns", version: "v1.14.7", binaries: commands("github.com/coredns/", "coredns")}
+	return buildSet{name: "coredns", version: "v1.14.7", binaries: []binary{{"coredns", "."}}}
 }
 
 func pauseSet() buildSet {
@@ -76,6 +76,13 @@ func kcpSet(version string) buildSet {
 		stamps:  kubernetesVersion("v1.36.0+kcp-" + version), // the upstream format: the version of Kubernetes, then that of kcp
 		patched: true,
 	}
+}
+
+// olderKcpSet is the release from which tests upgrade.
+func olderKcpSet() buildSet {
+	s := kcpSet("v0.32.2")
+	s.onDemand = true
+	return s
 }
 
 func agentSet() buildSet {

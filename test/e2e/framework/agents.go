@@ -96,7 +96,7 @@ type Agents struct {
 func NewAgents(t *testing.T, s *Setup, service *Cluster, node string) *Agents {
 	t.Helper()
 	if testbed := os.Getenv("E2E_TESTBED"); testbed != "" {
-		Command{Name: testbed, Args: []string{"agent-image", "--node", node}}.Run(t.Context(), t).OK(t)
+		Command{Name: testbed, Args: []string{"image", "api-syncagent", "--node", node}}.Run(t.Context(), t).OK(t)
 	}
 	a := &Agents{Setup: s, Service: service,
 		widgets: schema.GroupVersionResource{Group: s.Name + ".example.com", Version: "v1", Resource: "widgets"}}
