@@ -1,14 +1,48 @@
 package cmd
 
 import (
+	"fmt"
+	"slices"
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
 func newConfigCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{Use: "config", Short: "Inspect the setup file"}
-	c.AddCommand(newConfigViewCmd(env))
+	c.AddCommand(newConfigViewCmd(env), newConfigImagesCmd(env))
+	return c
+}
+
+func newConfigImagesCmd(env *Env) *cobra.Command {
+	var flags setupFlags
+	c := &cobra.Command{
+		Use:   "images",
+		Short: "Print the images that the setup uses",
+		Long: `Print the images of all pods of the setup, one per line, to copy them to your registry.
+The image of kcpctl itself is one of them: kcpctl restore and scheduled backups use it.`,
+		Example: "  kcpctl config images | xargs -n 1 docker pull",
+		Args:    noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			s, err := loadSetup(env, &flags)
+			if err != nil {
+				return err
+			}
+			images, err := render.Images(s.topology)
+			if err != nil {
+				return err
+			}
+			images = append(images, topology.ImageRef(setup.KcpctlImage(&s.file.Setup.Spec), ""))
+			slices.Sort(images)
+			_, err = fmt.Fprintln(env.Streams.Out, strings.Join(slices.Compact(images), "\n"))
+			return err
+		},
+	}
+	flags.add(c.Flags())
 	return c
 }
 

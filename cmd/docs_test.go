@@ -207,7 +207,7 @@ var parents = map[string]string{
 }
 
 // needsMore matches errors about what a part of a setup file does not show.
-var needsMore = regexp.MustCompile(`required|not found|does not exist|there is no`)
+var needsMore = regexp.MustCompile(`required|not found|does not exist|there is no|in PEM format`)
 
 // Each part of a setup file that a page shows has fields and values that kcpctl reads.
 func TestPartsOfSetupFiles(t *testing.T) {

@@ -179,7 +179,8 @@ func commandGroups(env *Env) []commandGroup {
 		{"Write a setup", []*cobra.Command{newInitCmd(env), newImportCmd(env), newConfigCmd(env), newValidateCmd(env),
 			newRenderCmd(env), newSchemaCmd(env)}},
 		{"Run it", []*cobra.Command{
-			newUpCmd(env), newCheckCmd(env), newDiffCmd(env), newStatusCmd(env), newHistoryCmd(env), newGraphCmd(env),
+			newUpCmd(env), newCheckCmd(env), newDiffCmd(env), newStatusCmd(env), newTopCmd(env), newCapacityCmd(env),
+			newHistoryCmd(env), newGraphCmd(env),
 			newLogsCmd(env), newRestartCmd(env), newSupportBundleCmd(env),
 			newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),
 		}},

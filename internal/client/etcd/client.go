@@ -112,6 +112,11 @@ func IsNotFound(err error) bool {
 
 // call sends a gRPC request with one message, and returns the message of the answer.
 func (c *Client) call(ctx context.Context, method string, message []byte) ([]byte, error) {
+	return c.callUpTo(ctx, method, message, maxAnswer)
+}
+
+// callUpTo reads an answer of at most some bytes.
+func (c *Client) callUpTo(ctx context.Context, method string, message []byte, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
 	resp, err := c.send(ctx, method, message)
@@ -119,7 +124,7 @@ func (c *Client) call(ctx context.Context, method string, message []byte) ([]byt
 		return nil, err
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer)) // the trailers follow
+	raw, err := io.ReadAll(io.LimitReader(resp.Body, most)) // the trailers follow
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}

@@ -60,6 +60,21 @@ func TestOwners(t *testing.T) {
 	require.Equal(t, map[string]string{"/registry/kcpctl.dev/owner": "demo-2"}, e.Keys())
 }
 
+// All keys below a prefix are visited, whatever an answer holds.
+func TestEach(t *testing.T) {
+	e, c, s := world(t)
+	e.SetKeys(map[string]string{
+		"/registry/a": "1", "/registry/b": "22", "/registry/c": "333", "/registry/d": "", "/registry/e/f": "4444",
+		"/registry0": "x", "/registr": "x", "/other/a": "x",
+	})
+	api := client(t, e, c, s, c.ClientHost())
+	for _, prefix := range []string{"/registry", "/registry/"} {
+		found := map[string]int{}
+		require.NoError(t, api.Each(t.Context(), prefix, func(key string, size int) { found[key] += size }))
+		require.Equal(t, map[string]int{"a": 12, "b": 13, "c": 14, "d": 11, "e/f": 17}, found)
+	}
+}
+
 func TestMembers(t *testing.T) {
 	e, c, s := world(t)
 	api, ctx := client(t, e, c, s, c.ClientHost()), t.Context()

@@ -202,6 +202,27 @@ func (c *Client) Get(ctx context.Context, path string, header http.Header) (Answ
 	return Answer{resp.StatusCode, string(body)}, err
 }
 
+// Open requests a path of the server, and returns the body of the answer, which the caller closes.
+func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
+	hc, err := c.http()
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+path, nil)
+	if err != nil {
+		return nil, err
+	}
+	resp, err := hc.Do(req)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if resp.StatusCode != http.StatusOK {
+		resp.Body.Close()
+		return nil, fmt.Errorf("%s: HTTP status %s", path, resp.Status)
+	}
+	return resp.Body, nil
+}
+
 // Close closes the connections of the client. It can be used again.
 func (c *Client) Close() {
 	if hc, err := c.http(); err == nil {

@@ -129,10 +129,10 @@ func unused(id topology.ID, has Data) problem {
 		return problem{}
 	}
 	return problem{
-		message: fmt.Sprintf("%s has volumes on %s (%s), the installation has no record, and the setup does not use them: "+
-			"it would start without their data", id, has.Place(), has.volumes()),
-		hint: "restore the record of the installation, or use the setup file that made the volumes, or delete them if " +
-			"their data is not needed",
+		message: fmt.Sprintf("%s has volumes on %s (%s), the installation has no record, and the setup does not "+
+			"use them: it would start without their data", id, has.Place(), has.volumes()),
+		hint: "restore the record of the installation, or use the setup file that made the volumes, or delete " +
+			"them if their data is not needed",
 		allowable: true,
 	}
 }

@@ -3,6 +3,7 @@
 package topology
 
 import (
+	"cmp"
 	"fmt"
 	"net"
 	"net/url"
@@ -181,6 +182,9 @@ type Storage struct {
 	Quota          int64
 	AutoCompaction time.Duration
 }
+
+// KeyPrefix returns what begins all keys of a shard (kcp: pkg/server/options, etcd-prefix).
+func (s *Storage) KeyPrefix() string { return cmp.Or(s.Prefix, "/registry") }
 
 // Access describes a kubeconfig.
 type Access struct {

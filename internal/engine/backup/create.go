@@ -3,7 +3,6 @@ package backup
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -309,6 +308,3 @@ func missing(m *archive.Manifest) []string {
 	slices.Sort(out)
 	return out
 }
-
-// prefixOf returns what begins all keys of a shard (kcp: pkg/server/options, etcd-prefix).
-func prefixOf(c *topology.Component) string { return cmp.Or(c.Storage.Prefix, "/registry") }

@@ -35,8 +35,8 @@ func (p *preparation) readData(ctx context.Context) (map[topology.ID]record.Data
 	return out, nil
 }
 
-// noneUnused refuses to start an installation anew where volumes remain of one whose record is lost, although the setup
-// does not use them: its file was changed since.
+// noneUnused refuses to make an installation where volumes of one remain whose record is lost, although the setup does
+// not use them: its file was changed since.
 func (p *preparation) noneUnused(ctx context.Context, before *record.Record) error {
 	if len(before.Data) > 0 { // what runs shows which volumes are in use
 		return nil

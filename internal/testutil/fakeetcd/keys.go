@@ -1,8 +1,10 @@
 package fakeetcd
 
 import (
+	"cmp"
 	"encoding/binary"
 	"maps"
+	"slices"
 )
 
 // keys are the keys of an etcd with their values.
@@ -15,7 +17,20 @@ func (e *Etcd) Keys() map[string]string {
 	return maps.Clone(e.keys)
 }
 
-// do handles a range or a put of one key, and a transaction that puts a key which does not exist, or else reads it.
+// SetKeys sets keys.
+func (e *Etcd) SetKeys(values map[string]string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.keys == nil {
+		e.keys = keys{}
+	}
+	maps.Copy(e.keys, values)
+}
+
+// keysPerAnswer is how many keys of a range an answer has, whatever the limit is.
+const keysPerAnswer = 2
+
+// do handles a range, a put of one key, and a transaction that puts a key which does not exist, or else reads it.
 func (k *keys) do(method string, request []byte) []byte {
 	if *k == nil {
 		*k = keys{}
@@ -31,11 +46,19 @@ func (k *keys) do(method string, request []byte) []byte {
 		}
 		return content(nil, 3, content(nil, 1, k.do("KV/Range", messageOf(in[3])[1])))
 	}
-	key := string(in[1])
-	if value, exists := (*k)[key]; exists {
-		return content(nil, 2, content(content(nil, 1, []byte(key)), 5, []byte(value)))
+	from, end := string(in[1]), cmp.Or(string(in[2]), string(in[1])+"\x00")
+	var answer []byte
+	found := 0
+	for _, key := range slices.Sorted(maps.Keys(*k)) {
+		if key < from || key >= end {
+			continue
+		}
+		if found++; found > keysPerAnswer {
+			return number(answer, 3, 1)
+		}
+		answer = content(answer, 2, content(content(nil, 1, []byte(key)), 5, []byte((*k)[key])))
 	}
-	return nil
+	return answer
 }
 
 // messageOf returns the last bytes of each field of a message.

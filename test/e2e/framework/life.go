@@ -33,6 +33,7 @@ func Serves() []Part {
 		{"status", IsReady},
 		{"shards are registered", Shards},
 		{"workspaces on every shard", CreateWorkspaces},
+		{"what the servers use", measures},
 		{"a second up writes nothing", ChangesNothing},
 		{"render is what up applies", RendersWhatRuns},
 		{"authorities' keys stay in the store", KeepsKeys},

@@ -103,6 +103,19 @@ func split(key string) (resource, kind, cluster, name string, ok bool) {
 	return parts[0] + "/" + parts[1], parts[2], parts[3], strings.Join(parts[4:], "/"), true
 }
 
+// ClusterOf returns the logical cluster of an object by its key without the prefix of the etcd. It is empty for other
+// keys. Built-in resources have keys GROUP/RESOURCE/CLUSTER/NAME.
+func ClusterOf(key string) string {
+	if _, _, cluster, _, ok := split(key); ok {
+		return cluster
+	}
+	parts := strings.Split(strings.TrimPrefix(key, "/"), "/")
+	if len(parts) < 4 {
+		return ""
+	}
+	return parts[2]
+}
+
 // Wants reports whether Add has a use for a key, which is without the prefix of the etcd.
 func Wants(key string) bool {
 	resource, kind, _, _, ok := split(key)

@@ -240,3 +240,18 @@ func TestEncryptedObjectsAreCounted(t *testing.T) {
 	require.Equal(t, 1, s.Encrypted)
 	require.ErrorContains(t, s.Add(clusterKey("c"), []byte("{"), false), clusterKey("c"))
 }
+
+func TestClusterOf(t *testing.T) {
+	identity := strings.Repeat("ab", 32)
+	for key, want := range map[string]string{
+		"core/secrets/c1/default/s":                              "c1",
+		"rbac.authorization.k8s.io/clusterroles/c1/admin":        "c1",
+		"core.kcp.io/logicalclusters/customresources/c1/cluster": "c1",
+		"apps/deployments/customresources/c1/default/web":        "c1",
+		"tenancy.kcp.io/workspaces/" + identity + "/root/team":   "root",
+		"/example.com/widgets/" + identity + "/c1/default/w":     "c1",
+		"kcpctl.dev/owner": "",
+	} {
+		require.Equal(t, want, content.ClusterOf(key), key)
+	}
+}

@@ -1,0 +1,60 @@
+package etcd
+
+import (
+	"context"
+	"fmt"
+	"strings"
+)
+
+const (
+	// keysPerAnswer is how many keys are read at once, with their values.
+	keysPerAnswer = 200
+	// maxKeys is how large their answer may be, in bytes. etcd's default limit for a request is 1.5 MiB, so few values
+	// can be as large.
+	maxKeys = 64 << 20
+)
+
+// Each calls a function for each key below a prefix, without the prefix, with the size of key and value in bytes. The
+// keys are not read at one revision.
+func (c *Client) Each(ctx context.Context, prefix string, visit func(key string, size int)) error {
+	prefix = strings.TrimSuffix(prefix, "/") + "/"
+	from, end := prefix, prefix[:len(prefix)-1]+"0" // 0 follows /
+	for {
+		request := appendUint(appendBytes(appendBytes(nil, 1, from), 2, end), 3, keysPerAnswer)
+		answer, err := c.callUpTo(ctx, "KV/Range", request, maxKeys)
+		if err != nil {
+			return fmt.Errorf("list keys: %w", err)
+		}
+		last, more, err := eachIn(answer, func(key string, size int) { visit(strings.TrimPrefix(key, prefix), size) })
+		if err != nil || !more {
+			return err
+		}
+		from = last + "\x00"
+	}
+}
+
+// eachIn visits the keys of an answer, and returns the last one and whether there are more.
+func eachIn(answer []byte, visit func(key string, size int)) (last string, more bool, err error) {
+	err = fields(answer, func(field int, number uint64, content []byte) error {
+		switch field {
+		case 2:
+			size := 0
+			err := fields(content, func(field int, _ uint64, content []byte) error {
+				switch field {
+				case 1:
+					last = string(content)
+					size += len(content)
+				case 5:
+					size += len(content)
+				}
+				return nil
+			})
+			visit(last, size)
+			return err
+		case 3:
+			more = number != 0
+		}
+		return nil
+	})
+	return last, more, err
+}

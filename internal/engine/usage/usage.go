@@ -1,0 +1,193 @@
+// Package usage measures what the servers of a running installation use, and how full its shards are, from two readings
+// of their metrics.
+package usage
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+)
+
+// etcdQuota is the size that an etcd may have if no quota is set (etcd: server/storage/quota.go,
+// DefaultQuotaBytes).
+const etcdQuota = 2 << 30
+
+// latencyQuantile is the share of requests that are at most as slow as Component.P99.
+const latencyQuantile = 0.99
+
+// Component is what one process of a component uses. A value that is not known is nil.
+type Component struct {
+	Component topology.ID `json:"component"`
+	// Replicas is the number of processes. The others are not measured.
+	Replicas int32 `json:"replicas"`
+	// RequestsPerSecond counts requests that have ended. A front-proxy counts watches too.
+	RequestsPerSecond *float64 `json:"requestsPerSecond,omitempty"`
+	// P99 is the latency in seconds that 99 percent of the requests did not exceed, without watches. It is not known
+	// for front-proxies.
+	P99 *float64 `json:"p99Seconds,omitempty"`
+	// CPU is the used part of a core, and Memory the resident memory in bytes.
+	CPU    *float64 `json:"cpuCores,omitempty"`
+	Memory *int64   `json:"memoryBytes,omitempty"`
+	// MemoryLimit is the limit of its container in bytes, or 0.
+	MemoryLimit int64 `json:"memoryLimitBytes,omitempty"`
+	// LogicalClusters is the number of logical clusters on a shard, without the shard's own.
+	LogicalClusters *int `json:"logicalClusters,omitempty"`
+	// Database is the size of the database of its etcd in bytes, and Quota the size at which etcd accepts no more
+	// writes. Quota is 0 for an external etcd.
+	Database *int64 `json:"etcdBytes,omitempty"`
+	Quota    int64  `json:"etcdQuotaBytes,omitempty"`
+	// Objects are the numbers of stored objects by resource: deployments.apps.
+	Objects map[string]int `json:"-"`
+	// Reason is why something is not known.
+	Reason string `json:"reason,omitempty"`
+}
+
+// Reader measures the servers of an installation.
+type Reader struct {
+	Topology *topology.Topology
+	// Connect returns an administrator's client of a server.
+	Connect func(*topology.Component) (*kcp.Client, error)
+	// Left are the clusters that cannot be reached.
+	Left []plan.Unreachable
+	// After returns a channel that is ready when the second reading is due.
+	After func() <-chan time.Time
+}
+
+// Servers returns the components that are measured: those that serve kcp's API.
+func (r *Reader) Servers() []*topology.Component {
+	var out []*topology.Component
+	for _, c := range r.Topology.Components {
+		if c.Kind.Serves() {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// Read reads the metrics of all servers twice, at the same time. What cannot be read has a reason.
+func (r *Reader) Read(ctx context.Context) ([]Component, error) {
+	servers := r.Servers()
+	out := make([]Component, len(servers))
+	err := parallel.Each(ctx, parallel.Indices(servers), func(ctx context.Context, i int) error {
+		out[i] = r.read(ctx, servers[i])
+		return nil
+	})
+	if err == nil && ctx.Err() != nil {
+		err = context.Cause(ctx)
+	}
+	return out, err
+}
+
+// read measures a server through one connection, so that both readings are of the same process.
+func (r *Reader) read(ctx context.Context, c *topology.Component) Component {
+	out := Component{
+		Component: c.ID(), Replicas: c.Replicas, MemoryLimit: c.Resources.Limits.Memory().Value(),
+		Quota: quota(r.Topology, c),
+	}
+	if l, lost := plan.UnreachableIn(r.Left, c.Cluster.Name); lost {
+		out.Reason = l.Err.Error()
+		return out
+	}
+	client, err := r.Connect(c)
+	if err != nil {
+		out.Reason = err.Error()
+		return out
+	}
+	defer client.Close()
+	if err := r.measure(ctx, c, client, &out); err != nil {
+		out.Reason = err.Error()
+	}
+	return out
+}
+
+func (r *Reader) measure(ctx context.Context, c *topology.Component, client *kcp.Client, out *Component) error {
+	before, err := scrape(ctx, client)
+	if err != nil {
+		return err
+	}
+	began := time.Now()
+	if c.IsShard() {
+		all, err := client.LogicalClusters(ctx)
+		if err != nil {
+			return err
+		}
+		n := len(all)
+		out.LogicalClusters = &n
+	}
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-r.After():
+	}
+	after, err := scrape(ctx, client)
+	if err != nil {
+		return err
+	}
+	out.set(before, after, time.Since(began))
+	return nil
+}
+
+// scrape reads the metrics of a server once.
+func scrape(ctx context.Context, client *kcp.Client) (*metrics, error) {
+	body, err := client.Open(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	m, err := readMetrics(body)
+	return m, errors.Join(err, body.Close())
+}
+
+// set sets the values from two readings.
+func (u *Component) set(before, after *metrics, between time.Duration) {
+	u.Memory = integer(after.memory)
+	u.Database = integer(after.database)
+	u.Objects = map[string]int{}
+	for resource, n := range after.objects {
+		u.Objects[resource] = int(n)
+	}
+	if before.started != after.started || after.requests < before.requests {
+		u.Reason = "it has restarted between two readings"
+		return
+	}
+	perSecond := func(before, after float64) *float64 {
+		v := (after - before) / between.Seconds()
+		return &v
+	}
+	u.RequestsPerSecond = perSecond(before.requests, after.requests)
+	u.CPU = perSecond(before.cpu, after.cpu)
+	if seconds, ok := quantile(latencyQuantile, before.buckets, after.buckets); ok {
+		u.P99 = &seconds
+	}
+}
+
+// integer returns a value that is not 0.
+func integer(v float64) *int64 {
+	if v == 0 {
+		return nil
+	}
+	n := int64(v)
+	return &n
+}
+
+// quota returns the size that the etcd of a component may have, or 0 if others decide.
+func quota(t *topology.Topology, c *topology.Component) int64 {
+	switch {
+	case c.Storage == nil:
+		return 0
+	case c.Storage.Embedded:
+		return etcdQuota
+	}
+	etcd := t.Component(c.Storage.Etcd)
+	switch {
+	case etcd == nil:
+		return 0
+	case etcd.Storage.Quota > 0:
+		return etcd.Storage.Quota
+	}
+	return etcdQuota
+}
