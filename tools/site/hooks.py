@@ -14,6 +14,7 @@ def on_files(files, config):
     root = os.path.dirname(config.config_file_path)
     for name in BESIDE + sorted(glob.glob("examples/*.yaml", root_dir=root)):
         files.append(File(name, root, config.site_dir, config.use_directory_urls))
+    files.append(File("site.css", os.path.dirname(__file__), config.site_dir, False))
     files.remove(files.get_file_from_path("embed.go"))
     return files
 
