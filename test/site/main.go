@@ -19,10 +19,11 @@ func main() {
 	if len(os.Args) != 2 {
 		log.Fatal("usage: site DIRECTORY")
 	}
-	problems, err := check(os.DirFS(os.Args[1]), looked())
+	problems, links, err := check(os.DirFS(os.Args[1]), looked())
 	if err != nil {
 		log.Fatal(err)
 	}
+	log.Printf("%s: %d links and %d searches", os.Args[1], links, len(looked()))
 	for _, p := range problems {
 		log.Print(p)
 	}
@@ -41,8 +42,8 @@ func looked() map[string]string {
 	}
 }
 
-// check returns the problems of a built site, by page.
-func check(site fs.FS, words map[string]string) ([]string, error) {
+// check returns the problems of a built site, by page, and how many links it has.
+func check(site fs.FS, words map[string]string) (problems []string, links int, _ error) {
 	s := &checker{site: site, pages: map[string]*page{}}
 	err := fs.WalkDir(site, ".", func(name string, d fs.DirEntry, err error) error {
 		switch {
@@ -56,20 +57,21 @@ func check(site fs.FS, words map[string]string) ([]string, error) {
 		return nil
 	})
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	if s.pages[home] == nil {
-		return nil, fmt.Errorf("there is no %s", home)
+		return nil, 0, fmt.Errorf("there is no %s", home)
 	}
 	for name, p := range s.pages {
 		s.follow(name, p)
+		links += len(p.links)
 		if !slices.Contains(s.pages[home].navigation(), name) {
 			s.report(name, "it is not in the navigation: add it to mkdocs.yml")
 		}
 	}
 	err = s.search(words)
 	slices.Sort(s.problems)
-	return s.problems, err
+	return s.problems, links, err
 }
 
 // home is the page that the directory of a version opens.

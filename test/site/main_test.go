@@ -40,8 +40,9 @@ func TestCheck(t *testing.T) {
 			} {
 				site[file] = &fstest.MapFile{Data: []byte(text)}
 			}
-			problems, err := check(site, map[string]string{"drain shard": "shards/"})
+			problems, links, err := check(site, map[string]string{"drain shard": "shards/"})
 			require.NoError(t, err)
+			require.NotZero(t, links)
 			if tc.want == "" {
 				require.Empty(t, problems)
 			} else {
