@@ -199,6 +199,18 @@ lint: ## Run gofmt, go vet and a check of habits that make code harder to read
 generate: ## Regenerate the generated documents
 	go generate ./...
 
+.PHONY: site
+site: $(TESTBED) ## Build the docs as a site in bin/site/VERSION (Debian's mkdocs-material), and the list of versions beside it
+	@$(TESTBED) packages mkdocs-material
+	mkdocs build -f tools/site/mkdocs.yml --strict --clean --site-dir $(CURDIR)/bin/site/$(VERSION)
+	@cd bin/site && ls -d */ | tr -d / | sort -rV | awk '{printf "%s{\"version\":\"%s\",\"title\":\"%s\",\"aliases\":[]}", NR == 1 ? "[" : ",\n", $$1, $$1} \
+		END {print "]"}' > versions.json
+	@cd bin/site && echo "<!doctype html><title>kcpctl</title><meta http-equiv=refresh content=\"0; url=$$(ls -d */ | sort -rV | head -1)\">" > index.html
+
+.PHONY: site-test
+site-test: site ## Build the site, and check its links and anchors, what it loads, and whether search finds what users look for
+	go run ./test/site bin/site/$(VERSION)
+
 .PHONY: size
 size: ## Build kcpctl for Linux on amd64, and fail if it is larger than MAX_SIZE
 	@$(GO_BUILD) GOOS=linux GOARCH=amd64 -ldflags "$(LDFLAGS)" -o bin/image/amd64/kcpctl .

@@ -115,7 +115,7 @@ from then on.
 	o.setup.addAllowOtherCluster(c.Flags())
 	c.Flags().BoolVar(&o.replace, record.FlagReplaceAuthorities, false,
 		"replace authorities and keys in the store, whatever the installation uses")
-	listUnder(c.Flags(), groupRisk, record.FlagReplaceAuthorities)
+	listUnder(c.Flags(), GroupRisk, record.FlagReplaceAuthorities)
 	c.Flags().BoolVar(&o.fromCluster, "from-cluster", false,
 		"take over the authorities and keys of a kcp-operator installation")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be imported, and change nothing")

@@ -156,6 +156,18 @@ func TestDocumentedSources(t *testing.T) {
 	require.ElementsMatch(t, append(both, row("variables only")...), environment.settable(docsRoot()))
 }
 
+// The help and the page give each exit code the same meaning.
+func TestExitCodesAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/machines.md")
+	require.NoError(t, err)
+	help := strings.Join(strings.Fields(newExitCodesTopic().Long), " ")
+	rows := regexp.MustCompile(`(?m)^\| (\d+) \| (.+) \|$`).FindAllStringSubmatch(string(text), -1)
+	require.Len(t, rows, len(regexp.MustCompile(`(?m)^ +\d+  `).FindAllString(newExitCodesTopic().Long, -1)))
+	for _, row := range rows {
+		require.Contains(t, help, row[1]+" "+strings.ReplaceAll(row[2], "`", ""))
+	}
+}
+
 // What a source may set is decided flag by flag. A flag that is new, or that means something else in a command, is
 // typed.
 func TestDangerousFlagsAreTyped(t *testing.T) {

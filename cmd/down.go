@@ -51,7 +51,7 @@ the commands that remove it.`,
 	c.Flags().StringSliceVar(&o.orphan, run.FlagOrphan, nil,
 		"with --purge: remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its "+
 			"cluster (repeatable)")
-	listUnder(c.Flags(), groupRisk, run.FlagForgetCluster, run.FlagOrphan)
+	listUnder(c.Flags(), GroupRisk, run.FlagForgetCluster, run.FlagOrphan)
 	completeFlag(c, run.FlagOrphan, o.setup.names(env, agentIDs))
 	addEvents(c, &o.output)
 	return c

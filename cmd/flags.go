@@ -75,7 +75,7 @@ func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
 	allow(flags, anywhere, "file", "kubeconfig", "context", "namespace", "as", "as-group")
 	// The configuration file is shared by all setups, and each setup has its own certificates.
 	allow(flags, []source{environment}, "pki-dir")
-	listUnder(flags, groupConnection, "file", "kubeconfig", "context", "namespace", "as", "as-group", "pki-dir")
+	listUnder(flags, GroupConnection, "file", "kubeconfig", "context", "namespace", "as", "as-group", "pki-dir")
 	f.local.add(flags)
 }
 
@@ -87,7 +87,7 @@ func addAll(flags *pflag.FlagSet, all *bool, thing, common string) {
 func (f *setupFlags) addAllowOtherCluster(flags *pflag.FlagSet) {
 	flags.BoolVar(&f.allowOtherCluster, "allow-other-cluster", false,
 		"accept a cluster other than the one that the setup was applied to")
-	listUnder(flags, groupRisk, "allow-other-cluster")
+	listUnder(flags, GroupRisk, "allow-other-cluster")
 }
 
 func (f *setupFlags) validate() error {
@@ -247,7 +247,7 @@ func (o *overrideFlags) add(c *cobra.Command, components completer) {
 		"allow the certificate or key with this `FINGERPRINT` to become trusted, or to stop being trusted (repeatable)")
 	f.BoolVar(&o.restoredRecord, record.FlagRestoredRecord, false,
 		"accept a record of the installation that was restored from a backup and is older than the last change")
-	listUnder(f, groupRisk, record.FlagDataChange, record.FlagReplaceAuthorities, record.FlagTrustChange,
+	listUnder(f, GroupRisk, record.FlagDataChange, record.FlagReplaceAuthorities, record.FlagTrustChange,
 		record.FlagRestoredRecord)
 	completeFlag(c, record.FlagDataChange, components)
 }
@@ -255,7 +255,7 @@ func (o *overrideFlags) add(c *cobra.Command, components completer) {
 func addReleaseChange(flags *pflag.FlagSet, value *bool) {
 	flags.BoolVar(value, "allow-release-change", false,
 		"accept a kcp release that skips a minor release or is older than the running one")
-	listUnder(flags, groupRisk, "allow-release-change")
+	listUnder(flags, GroupRisk, "allow-release-change")
 }
 
 // dataChanges are the components of --allow-data-change.

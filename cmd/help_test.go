@@ -51,9 +51,9 @@ func TestFlagGroups(t *testing.T) {
 			want := ""
 			switch {
 			case slices.Contains(connection, f.Name):
-				want = groupConnection
+				want = GroupConnection
 			case risk.MatchString(f.Name):
-				want = groupRisk
+				want = GroupRisk
 			}
 			require.Equal(t, want, strings.Join(f.Annotations[flagGroup], ""), "--%s of %s", f.Name, c.CommandPath())
 		})

@@ -35,7 +35,7 @@ type localFlags struct {
 func (l *localFlags) add(f *pflag.FlagSet) {
 	f.BoolVar(&l.enabled, "local", false, "use the processes on this machine, without Kubernetes")
 	allow(f, anywhere, "local")
-	listUnder(f, groupConnection, "local")
+	listUnder(f, GroupConnection, "local")
 }
 
 // addBasePort adds the flag of a command that chooses ports, or shows which ones up would choose. All other commands
@@ -44,7 +44,7 @@ func (l *localFlags) addBasePort(f *pflag.FlagSet) {
 	f.Int32Var(&l.basePort, "base-port", 0,
 		"with --local: port of the first front-proxy; the others follow (default: the first free block)")
 	allow(f, anywhere, "base-port")
-	listUnder(f, groupConnection, "base-port")
+	listUnder(f, GroupConnection, "base-port")
 }
 
 // addBinDir adds the flag of a command that starts binaries, or compares them with the running ones.
@@ -52,14 +52,14 @@ func (l *localFlags) addBinDir(f *pflag.FlagSet) {
 	f.StringVar(&l.binDir, "kcp-bin-dir", "",
 		"with --local: directory of the kcp binaries (default: $PATH, else they are downloaded)")
 	allow(f, anywhere, "kcp-bin-dir")
-	listUnder(f, groupConnection, "kcp-bin-dir")
+	listUnder(f, GroupConnection, "kcp-bin-dir")
 }
 
 // addURL adds the flag of a command that can download binaries.
 func (l *localFlags) addURL(f *pflag.FlagSet) {
 	f.StringVar(&l.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
 	allow(f, anywhere, "kcp-url")
-	listUnder(f, groupConnection, "kcp-url")
+	listUnder(f, GroupConnection, "kcp-url")
 }
 
 // isHere is a hint for a command without --local, if the setup is installed on this machine. It is "" otherwise.

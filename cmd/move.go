@@ -39,7 +39,7 @@ func addConcurrency(flags *pflag.FlagSet, value *number) {
 func addUnverifiedCopy(flags *pflag.FlagSet, value *[]string) {
 	flags.StringSliceVar(value, run.FlagAllowUnverifiedCopy, nil,
 		"open this `WORKSPACE` although its copy could not be compared with the original (repeatable)")
-	listUnder(flags, groupRisk, run.FlagAllowUnverifiedCopy)
+	listUnder(flags, GroupRisk, run.FlagAllowUnverifiedCopy)
 }
 
 func (f *movesFlags) options() run.MoveOptions {

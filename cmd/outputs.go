@@ -1,6 +1,8 @@
 package cmd
 
 import (
+	"github.com/spf13/cobra"
+
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -17,6 +19,9 @@ type Output struct {
 	// Value is a value of its type.
 	Value any
 }
+
+// Commands returns kcpctl with all its commands, for the documentation.
+func Commands() *cobra.Command { return newRootCmd(&Env{Streams: System().Streams}) }
 
 // Outputs are all results that programs read, in the order of the documentation.
 func Outputs() []Output {

@@ -66,7 +66,7 @@ A shard whose workspaces cannot be listed is not removed. If it is lost for good
 	f.BoolVar(&o.purge, "purge", false, "also delete the data of the shards")
 	f.BoolVar(&o.lose, run.FlagAllowWorkspaceLoss, false,
 		"also remove shards that are lost for good, with their workspaces")
-	listUnder(f, groupRisk, run.FlagAllowWorkspaceLoss)
+	listUnder(f, GroupRisk, run.FlagAllowWorkspaceLoss)
 	addUnverifiedCopy(f, &o.accept)
 	addConcurrency(f, &o.concurrency)
 	o.addRemoval(c, "the edit")

@@ -100,7 +100,7 @@ interrupted.`,
 	f.StringSliceVar(&o.orphan, run.FlagOrphan, nil,
 		"remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its cluster "+
 			"(repeatable)")
-	listUnder(f, groupRisk, kube.FlagAllowLostRecord, run.FlagAllowUnreachable, run.FlagForgetCluster,
+	listUnder(f, GroupRisk, kube.FlagAllowLostRecord, run.FlagAllowUnreachable, run.FlagForgetCluster,
 		run.FlagPruneData,
 		run.FlagOrphan)
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,

@@ -17,11 +17,11 @@ const flagGroup = "kcpctl.dev/group"
 
 // The titles of groups of flags, in the order in which the help lists them.
 const (
-	groupRisk       = "Accept a risk"
-	groupConnection = "Connection flags"
+	GroupRisk       = "Accept a risk"
+	GroupConnection = "Connection flags"
 )
 
-func flagGroups() []string { return []string{"", groupRisk, groupConnection} }
+func flagGroups() []string { return []string{"", GroupRisk, GroupConnection} }
 
 // annotate sets an annotation of flags.
 func annotate(f *pflag.FlagSet, key string, values []string, names ...string) {
@@ -37,11 +37,14 @@ func listUnder(f *pflag.FlagSet, title string, names ...string) {
 	annotate(f, flagGroup, []string{title}, names...)
 }
 
+// FlagGroup returns the title under which the help lists a flag. It is empty for a flag about the command itself.
+func FlagGroup(f *pflag.Flag) string { return strings.Join(f.Annotations[flagGroup], "") }
+
 // inGroup returns the flags that the help lists under a title.
 func inGroup(all *pflag.FlagSet, title string) *pflag.FlagSet {
 	out := pflag.NewFlagSet("", pflag.ContinueOnError)
 	all.VisitAll(func(f *pflag.Flag) {
-		if strings.Join(f.Annotations[flagGroup], "") == title {
+		if FlagGroup(f) == title {
 			out.AddFlag(f)
 		}
 	})

@@ -8,6 +8,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -18,6 +19,7 @@ type requirement struct {
 	pkg, program string
 }
 
+// requirements are the packages of nodes and tests.
 func requirements() []requirement {
 	return []requirement{
 		{"runc", "runc"},
@@ -35,11 +37,27 @@ func requirements() []requirement {
 	}
 }
 
+// further are packages that only their users install.
+func further() []requirement {
+	return []requirement{{"mkdocs-material", "mkdocs"}} // make site
+}
+
 // cniDirs returns the directories of CNI plugins in different distributions.
 func cniDirs() []string { return []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} }
 
-func runPackages(ctx context.Context, t *testbed, _ *options) error {
-	return requireMachine(ctx, t.log)
+func runPackages(ctx context.Context, t *testbed, o *options) error {
+	if len(o.args) == 0 {
+		return requireMachine(ctx, t.log)
+	}
+	var wanted []requirement
+	for _, name := range o.args {
+		i := slices.IndexFunc(further(), func(r requirement) bool { return r.pkg == name })
+		if i < 0 {
+			return fmt.Errorf("unknown package %q", name)
+		}
+		wanted = append(wanted, further()[i])
+	}
+	return install(ctx, t.log, wanted)
 }
 
 // requireMachine checks that the machine can run a node, and installs missing Debian packages of all tests.
@@ -53,7 +71,12 @@ func requireMachine(ctx context.Context, log *progress) error {
 	if err := raiseInotify(); err != nil {
 		return err
 	}
-	lacking := lackingPackages()
+	return install(ctx, log, requirements())
+}
+
+// install installs the packages whose programs are missing.
+func install(ctx context.Context, log *progress, wanted []requirement) error {
+	lacking := lackingPackages(wanted)
 	if len(lacking) == 0 {
 		return nil
 	}
@@ -67,7 +90,7 @@ func requireMachine(ctx context.Context, log *progress) error {
 			return err
 		}
 	}
-	if lacking = lackingPackages(); len(lacking) > 0 {
+	if lacking = lackingPackages(wanted); len(lacking) > 0 {
 		return fmt.Errorf("the programs of these packages are still not found after their installation: %s", strings.Join(lacking, " "))
 	}
 	log.step("packages installed", time.Since(began))
@@ -75,10 +98,10 @@ func requireMachine(ctx context.Context, log *progress) error {
 }
 
 // lackingPackages looks for programs, because other distributions have other packages.
-func lackingPackages() []string {
+func lackingPackages(wanted []requirement) []string {
 	dirs := append(filepath.SplitList(os.Getenv("PATH")), append(cniDirs(), "/usr/sbin", "/sbin")...)
 	var lacking []string
-	for _, r := range requirements() {
+	for _, r := range wanted {
 		found := false
 		for _, dir := range dirs {
 			found = found || exists(filepath.Join(dir, r.program))

@@ -46,7 +46,7 @@ func verbs() []verb {
 		{"stop", "PROCESS [--node a|b|c]", "stop a process of a node, such as kube-apiserver; up starts it again", runStop},
 		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all that short tests need)", runBuild},
-		{"packages", "", "install the Debian packages that a node needs", runPackages},
+		{"packages", "[PACKAGE...]", "install the Debian packages that a node needs, or others", runPackages},
 		{"link", "down|up [--node b] [--to nodes|machine]", "cut the links between the nodes, or between a node and the machine, or restore all links", runLink},
 		{"provision", "[--node a|b|c]", "provision storage and load balancers; up starts this in the background", runProvision},
 	}

@@ -1,5 +1,6 @@
 // Command schema generates docs/kcp.schema.json, a JSON schema for editors, and docs/setup.md, a reference of all
-// fields, from the types of the setup file. It also generates docs/schemas, the JSON schemas of what commands print.
+// fields, from the types of the setup file. It also generates docs/schemas, the JSON schemas of what commands print, and
+// docs/commands.md, a reference of all commands.
 package main
 
 import (
@@ -8,6 +9,8 @@ import (
 	"log"
 	"os"
 	"path/filepath"
+
+	"github.com/kcpctl/kcpctl/cmd"
 )
 
 func main() {
@@ -42,6 +45,8 @@ func generate(root string) (map[string][]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	files := map[string][]byte{"docs/kcp.schema.json": schema, "docs/setup.md": reference(c)}
+	files := map[string][]byte{
+		"docs/kcp.schema.json": schema, "docs/setup.md": reference(c), "docs/commands.md": commands(cmd.Commands()),
+	}
 	return files, addOutputs(files, root)
 }

@@ -8,7 +8,10 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/spf13/pflag"
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/cmd"
 )
 
 const root = "../../.."
@@ -33,6 +36,25 @@ func TestEveryFieldHasADescription(t *testing.T) {
 	})
 	for line := range strings.Lines(string(files["docs/setup.md"])) {
 		require.NotContains(t, line, "|  |\n")
+	}
+}
+
+// Each flag that users see is in the section of its command, and has a row.
+func TestEveryFlagIsInTheReference(t *testing.T) {
+	text := string(commands(cmd.Commands()))
+	documented := allCommands(cmd.Commands())
+	require.Greater(t, len(documented), 50)
+	for _, c := range documented {
+		_, section, ok := strings.Cut(text, "\n### "+c.CommandPath()+"\n")
+		require.True(t, ok, c.CommandPath())
+		section, _, _ = strings.Cut(section, "\n##")
+		require.NotContains(t, section, "|  |\n", "%s: a flag has no description", c.CommandPath())
+		c.LocalFlags().VisitAll(func(f *pflag.Flag) {
+			if !f.Hidden && f.Name != "help" {
+				require.Regexp(t, "`(-., )?--"+f.Name+"[`= []", section, c.CommandPath())
+				require.Regexp(t, "(?m)^\\| `(-., )?--"+f.Name+"[`= []", text, "%s has no row", f.Name)
+			}
+		})
 	}
 }
 
