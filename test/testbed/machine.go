@@ -34,6 +34,7 @@ func requirements() []requirement {
 		{"util-linux", "nsenter"},
 		{"dash", "dash"}, // test/install
 		{"busybox", "busybox"},
+		{"prometheus", "promtool"}, // internal/desired/render
 	}
 }
 

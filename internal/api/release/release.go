@@ -40,6 +40,9 @@ type Features struct {
 	Migration bool
 	// FrontProxyGates: front-proxies accept --feature-gates.
 	FrontProxyGates bool
+	// MetricsReader: a binding in the root workspace lets users read the metrics of all shards (kcp:
+	// pkg/server/filters/shardlevelpaths.go).
+	MetricsReader bool
 }
 
 // kubernetes are the releases of the API server library, by the kcp release that first used each, oldest first.
@@ -126,6 +129,10 @@ var features = []feature{
 	},
 	{
 		enabled: func(f *Features) *bool { return &f.Migration },
+		in:      []span{since("v0.32.0")},
+	},
+	{
+		enabled: func(f *Features) *bool { return &f.MetricsReader },
 		in:      []span{since("v0.32.0")},
 	},
 }

@@ -20,14 +20,14 @@ func TestOf(t *testing.T) {
 		"v0.31.1":      {Kubernetes: "v1.35.1", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true},
 		"v0.31.4":      {Kubernetes: "v1.35.1", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true},
 		"v0.31.6":      {Kubernetes: "v1.35.1", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, MountProxy: true},
-		"v0.32.0":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true},
-		"v0.32.2":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true},
-		"v0.32.3":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
-		"v0.33.0-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
-		"v1.0.0":       {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
-		"v0.32.3-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
+		"v0.32.0":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true},
+		"v0.32.2":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true},
+		"v0.32.3":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
+		"v0.33.0-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
+		"v1.0.0":       {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
+		"v0.32.3-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
 		"v0.27.0":      {Kubernetes: "v1.32.3", ExternalHostname: true, VWShardExternalURL: true},
-		"main":         {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MountProxy: true},
+		"main":         {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
 	} {
 		t.Run(v, func(t *testing.T) { require.Equal(t, want, release.Of(v)) })
 	}

@@ -63,6 +63,8 @@ type Spec struct {
 	// NetworkPolicies restricts the network of kcp's pods, in clusters whose network plugin enforces NetworkPolicies.
 	// Default: kcpctl creates none.
 	NetworkPolicies *NetworkPolicies `json:"networkPolicies,omitempty"`
+	// Monitoring lets a Prometheus read the metrics of the components. It needs kcp v0.32.0.
+	Monitoring *Monitoring `json:"monitoring,omitempty"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`
 	// Etcd is the default etcd of all shards.

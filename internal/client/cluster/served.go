@@ -73,8 +73,11 @@ func (c *Client) AwaitServed(ctx context.Context, k kind.Kind) error {
 // NotServed is the error for objects of a kind that the API server does not serve.
 func (c *Client) NotServed(k kind.Kind) error {
 	hint := "choose another type for expose"
-	if k.GroupKind() == kind.TLSRoute.GroupKind() {
+	switch k.Group {
+	case kind.TLSRoute.Group:
 		hint = "install the Gateway API with a controller that supports TLSRoute, or " + hint
+	case kind.GroupMonitoring:
+		hint = "install the Prometheus operator, or remove prometheusOperator from spec.monitoring"
 	}
 	return clierr.New(clierr.Failed, hint, "the API server does not serve %s.%s (%s)", k.Resource, k.Group, c.Where())
 }

@@ -70,6 +70,8 @@ var (
 		GroupVersionKind: schema.GroupVersionKind{Group: "networking.k8s.io", Version: "v1", Kind: "NetworkPolicy"},
 		Resource:         "networkpolicies", Optional: true, BuiltIn: true,
 	}
+	PodMonitor          = monitoring("PodMonitor", "podmonitors")
+	PrometheusRule      = monitoring("PrometheusRule", "prometheusrules")
 	PodDisruptionBudget = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: "policy", Version: "v1", Kind: "PodDisruptionBudget"},
 		Resource:         "poddisruptionbudgets",
@@ -128,6 +130,16 @@ func rbac(name, resource string, clusterScoped bool) Kind {
 	}
 }
 
+// GroupMonitoring is the API group of the Prometheus operator.
+const GroupMonitoring = "monitoring.coreos.com"
+
+func monitoring(name, resource string) Kind {
+	return Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: GroupMonitoring, Version: "v1", Kind: name},
+		Resource:         resource, Optional: true,
+	}
+}
+
 func admission(name, resource string) Kind {
 	return Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: "admissionregistration.k8s.io", Version: "v1", Kind: name},
@@ -143,7 +155,7 @@ var Applied = []Kind{
 	Namespace, CustomResourceDefinition, ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding,
 	PublishedResource,
 	ConfigMap, Secret, NetworkPolicy, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
-	StatefulSet, Deployment,
+	PodMonitor, PrometheusRule, StatefulSet, Deployment,
 }
 
 // The resources that kcpctl uses besides the kinds that it applies.

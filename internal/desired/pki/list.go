@@ -238,4 +238,8 @@ func Inspect(data []byte) (Info, error) {
 	}, nil
 }
 
+// Overdue returns when it is clear that the certificate is not renewed: half of the time has passed in which every run
+// would have done so.
+func (i Info) Overdue() time.Time { return i.NotAfter.Add(-min(defaultRenewBefore, i.life()/3) / 2) }
+
 func (i Info) life() time.Duration { return i.NotAfter.Sub(i.NotBefore) }

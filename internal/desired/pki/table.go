@@ -147,6 +147,7 @@ var subjects = []subject{
 	{cert: topology.CertClient, kind: topology.Agent},      // without a group: it has only the rights of its own roles
 	{cert: topology.CertClient, kind: topology.Workloads},  // the same
 	{cert: topology.CertClient, kind: topology.Physical},   // the same
+	{cert: topology.CertClient, kind: topology.Monitoring}, // the same
 	{cert: topology.CertLogicalClusterAdmin, prefix: "logical-cluster-admin-",
 		orgs: []string{groupLogicalClusterAdmin}},
 	{cert: topology.CertExternalLogicalClusterAdmin, prefix: "external-logical-cluster-admin-",

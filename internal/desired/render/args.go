@@ -188,6 +188,11 @@ func cacheServerFlags(i pki.Installation, c *topology.Component) []flag {
 		fl = append(fl, flag{"client-ca-file", c.Path(files.CA(topology.ClientCA))})
 	}
 	fl = append(fl, flag{"root-directory", ""})
+	if c.Monitored {
+		// It has no RBAC: otherwise, only the group system:masters could read metrics, which may do everything. The
+		// other paths are the default.
+		fl = append(fl, flag{"authorization-always-allow-paths", "/healthz,/readyz,/livez,/metrics"})
+	}
 	return append(append(fl, storage(i, c)...), logging(c)...)
 }
 
@@ -273,7 +278,16 @@ func etcdFlags(c *topology.Component) []flag {
 		{"peer-trusted-ca-file", ca},
 		{"peer-cert-file", c.Path(files.Cert(topology.CertPeer))},
 		{"peer-key-file", c.Path(files.Key(topology.CertPeer))},
-	}, etcdLimits(c.Storage))
+	}, etcdMetrics(c), etcdLimits(c.Storage))
+}
+
+// etcdMetrics returns the flag for metrics. At the port for clients, only a certificate that may do everything can read
+// them, and a port for metrics with TLS requires the same certificates.
+func etcdMetrics(c *topology.Component) []flag {
+	if !c.Monitored {
+		return nil
+	}
+	return []flag{{"listen-metrics-urls", fmt.Sprintf("http://%s:%d", c.BindAddress, c.MetricsPort())}}
 }
 
 // etcdLimits returns the flags for how large the data may become, and how long earlier revisions are kept.

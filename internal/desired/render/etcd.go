@@ -23,6 +23,9 @@ func (w *workload) setEtcd(c *topology.Component) {
 		{"name": portClient, "containerPort": c.Port},
 		{"name": portPeer, "containerPort": c.Storage.PeerPort},
 	}
+	if c.Monitored {
+		w.Ports = append(w.Ports, dict{"name": portMetrics, "containerPort": c.MetricsPort()})
+	}
 	w.ServiceType = corev1.ServiceTypeClusterIP
 	w.ServicePorts = []dict{tlsPort(portClient, c.ServicePort)}
 	w.PeerService = c.Object(topology.PeerService)

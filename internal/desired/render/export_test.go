@@ -3,6 +3,7 @@ package render
 import (
 	"fmt"
 	"reflect"
+	"slices"
 	"strings"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
@@ -11,12 +12,15 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
+
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 )
 
 // Strict fails if an object has a field that its type does not have. Rendering itself verifies only what an overlay was
 // merged into, so that kcpctl does not link these types.
 func Strict(o Object) error {
-	if group := o.GroupVersionKind().Group; strings.HasSuffix(group, ".kcp.io") || group == "apiextensions.k8s.io" || group == "workloads.kcp.dev" {
+	if group := o.GroupVersionKind().Group; strings.HasSuffix(group, ".kcp.io") ||
+		slices.Contains([]string{"apiextensions.k8s.io", "workloads.kcp.dev", kind.GroupMonitoring}, group) {
 		return nil // these types are no dependency
 	}
 	for _, into := range []any{

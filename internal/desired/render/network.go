@@ -29,7 +29,7 @@ func (b *objects) network() {
 		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.Clients), "ports": tcp(b.c.Port)})
 	}
 	if len(spec.MetricsClients) > 0 && !public {
-		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(b.c.Port)})
+		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(b.c.MetricsPort())})
 	}
 	if !b.c.Kind.UsesClusters() {
 		p.Types = append(p.Types, "Egress")

@@ -151,6 +151,8 @@ func (r *renderer) component(c *topology.Component) ([]Object, error) {
 		b.workload()
 	case c.Kind == topology.Kubeconfig:
 		b.userKubeconfig()
+	case c.Kind == topology.Monitoring:
+		b.monitoring()
 	case c.Kind == topology.Workspace:
 		b.workspace()
 	case c.Kind == topology.Physical:

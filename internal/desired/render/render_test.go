@@ -148,7 +148,7 @@ func TestPodsAreRestricted(t *testing.T) {
 				}
 			}
 		}
-		require.Equal(t, len(top.Components)-len(top.OfKind(topology.Base, topology.Kubeconfig, topology.Workspace, topology.Physical)), pods, name)
+		require.Equal(t, len(top.Components)-len(top.OfKind(topology.Base, topology.Kubeconfig, topology.Monitoring, topology.Workspace, topology.Physical)), pods, name)
 	}
 }
 

@@ -49,6 +49,9 @@ const (
 	credentialTemplate      = "credential.yaml"
 	clusterTemplate         = "cluster.yaml"
 
+	podMonitorTemplate     = "podmonitor.yaml"
+	prometheusRuleTemplate = "prometheusrule.yaml"
+
 	podPolicyTemplate        = "podpolicy.yaml"
 	podPolicyBindingTemplate = "podpolicybinding.yaml"
 
@@ -76,6 +79,8 @@ var manifests = []manifest{
 	{claimTemplate, workload{}},
 	{pdbTemplate, workload{}},
 	{networkPolicyTemplate, networkPolicy{}},
+	{podMonitorTemplate, monitored{}},
+	{prometheusRuleTemplate, monitored{}},
 	{deploymentTemplate, workload{}},
 	{statefulSetTemplate, workload{}},
 	{workspaceTemplate, inWorkspace{}},

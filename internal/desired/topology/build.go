@@ -62,6 +62,7 @@ func (b *builder) build() *Topology {
 	for i := range spec.Kubeconfigs {
 		b.kubeconfig(&spec.Kubeconfigs[i])
 	}
+	b.monitoring()
 	b.workspaces(RootWorkspace, nil, spec.Workspaces)
 	for i := range spec.Agents {
 		b.agent(&spec.Agents[i])
@@ -73,6 +74,7 @@ func (b *builder) build() *Topology {
 }
 
 func (b *builder) add(c *Component) {
+	c.Monitored = b.monitored() && c.Kind.Runs() && c.Kind != VirtualWorkspaces
 	b.t.Components = append(b.t.Components, c)
 	b.t.byID[c.ID()] = c
 }

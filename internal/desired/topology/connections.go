@@ -60,6 +60,7 @@ var (
 	proxies     = []Kind{FrontProxy}
 	workspaces  = []Kind{VirtualWorkspaces}
 	kubeconfigs = []Kind{Kubeconfig}
+	monitors    = []Kind{Monitoring}
 	agents      = []Kind{Agent}
 	controllers = []Kind{Workloads}
 	syncers     = []Kind{Physical}
@@ -135,6 +136,10 @@ var connections = []connection{
 	// cluster.
 	{from: kubeconfigs, to: slices.Concat(shards, workspaces), at: outerWorkspacesURL, cert: CertClient, by: asClient,
 		with: kubeconfigUser},
+
+	// A Prometheus dials the pods of servers. Servers of virtual workspaces let only the group system:masters read
+	// their metrics (kcp: cmd/virtual-workspaces/options has no flags for authorization).
+	{from: monitors, to: slices.Concat(caches, shards, proxies), at: metricsHost, cert: CertClient, by: asClient},
 
 	// An agent dials a front-proxy for the workspace of its APIExport, and every URL of the APIExportEndpointSlice with
 	// the same certificate and the same authority (multicluster-provider: pkg/provider/provider.go replaces only the

@@ -210,7 +210,7 @@ func TestDials(t *testing.T) {
 func TestKinds(t *testing.T) {
 	require.Equal(t, []topology.Kind{
 		topology.Base, topology.Etcd, topology.CacheServer, topology.RootShard, topology.Shard, topology.FrontProxy,
-		topology.VirtualWorkspaces, topology.Kubeconfig, topology.Workspace, topology.Agent,
+		topology.VirtualWorkspaces, topology.Kubeconfig, topology.Monitoring, topology.Workspace, topology.Agent,
 		topology.Workloads, topology.Physical,
 	}, topology.Kinds())
 	for kind, want := range map[topology.Kind][]string{
@@ -220,6 +220,7 @@ func TestKinds(t *testing.T) {
 		topology.FrontProxy:        {"config", "kubeconfigs", "requestheader", "server", "shard-client"},
 		topology.VirtualWorkspaces: {"client", "config", "front-proxy-client", "kubeconfigs", "server"},
 		topology.Kubeconfig:        nil,
+		topology.Monitoring:        {"dashboard"},
 		topology.Agent:             {"client", "kubeconfigs", "service-cluster"},
 		topology.Workloads:         {"client", "kubeconfigs"},
 		topology.Physical:          {"client", "kubeconfigs", "token"},

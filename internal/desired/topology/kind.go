@@ -18,6 +18,7 @@ const (
 	FrontProxy        Kind = "front-proxy"
 	VirtualWorkspaces Kind = "virtual-workspaces"
 	Kubeconfig        Kind = "kubeconfig"
+	Monitoring        Kind = "monitoring"
 	Workspace         Kind = "workspace"
 	Agent             Kind = "agent"
 	// Workloads is the controller of transparent multi-cluster, and Physical a cluster that it schedules to.
@@ -70,6 +71,7 @@ var kinds = []traits{
 	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true,
 		parts: []string{ConfigPart}},
 	{kind: Kubeconfig},
+	{kind: Monitoring, plural: "monitoring", tenant: true, parts: []string{DashboardPart}},
 	{kind: Workspace, tenant: true},
 	{kind: Agent, runs: true, tenant: true, reloads: true, clusters: true, parts: []string{ServicePart}},
 	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true, clusters: true},
@@ -165,6 +167,9 @@ func (k Kind) Probe() (scheme, path string) {
 // Singleton reports whether a setup has at most one component of the kind, which then has no name.
 func (k Kind) Singleton() bool { return k.traits().only != "" }
 
+// hasOneSecret reports whether components of the kind have their certificate in the Secret with their name.
+func (k Kind) hasOneSecret() bool { return k == Kubeconfig || k == Monitoring }
+
 // IsShard reports whether components of the kind are shards: the root shard or another one.
 func (k Kind) IsShard() bool { return k == RootShard || k == Shard }
 
@@ -185,7 +190,7 @@ func (k Kind) Parts() []string {
 		if slices.Contains(r.to, k) {
 			add(cmp.Or(r.serverCert, CertServer))
 		}
-		if slices.Contains(r.from, k) && k != Kubeconfig { // the certificate of a kubeconfig is in the same Secret
+		if slices.Contains(r.from, k) && !k.hasOneSecret() {
 			add(r.cert)
 		}
 		if slices.Contains(r.from, k) && r.kubeconfig != "" {

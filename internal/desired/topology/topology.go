@@ -91,6 +91,8 @@ type Component struct {
 	// ProfilerPort is the port of the profiler. 0: no profiler.
 	ProfilerPort int32
 	ExtraArgs    []string
+	// Monitored is set if a Prometheus may read its metrics.
+	Monitored bool
 	// FeatureGates are the feature gates of a shard or a front-proxy.
 	FeatureGates map[string]bool
 	// Aliases are the names of additional Services. They are empty on this machine.
@@ -204,8 +206,8 @@ func (c *Component) Object(parts ...string) string { return Object(c.Setup, c.Ki
 
 // CertSecret returns the name of the Secret that holds a certificate of c.
 func (c *Component) CertSecret(cert string) string {
-	if c.Kind == Kubeconfig {
-		return c.Object() // a kubeconfig and its certificate are in one Secret
+	if c.Kind.hasOneSecret() {
+		return c.Object()
 	}
 	return c.Object(cert)
 }

@@ -42,6 +42,8 @@ func (c *Component) User() string {
 		return ControllerUser(c.Setup)
 	case c.Kind == Physical:
 		return SyncerUser(c.Setup, c.Name)
+	case c.Kind == Monitoring:
+		return MetricsUser(c.Setup)
 	}
 	return ""
 }

@@ -125,7 +125,8 @@ var Preflight = []Check{
 		Explanation: "Components can be exposed by an Ingress, by a TLSRoute of the Gateway API, or by a Route of " +
 			"OpenShift. The API server must serve the kind. The Ingress class must exist, and the Gateway " +
 			"needs a listener with the protocol TLS and the mode Passthrough. The class and the Gateway are" +
-			" not checked if the user may not read them.",
+			" not checked if the user may not read them. With monitoring.prometheusOperator, the API server must" +
+			" serve PodMonitors and PrometheusRules.",
 		Fix: "install the controller of that kind, correct expose in the setup file, or choose another type",
 	},
 	{

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -59,7 +60,21 @@ func (a *assembly) chart(o *object) {
 		PathMappings: o.proxy.mappings(),
 	}}
 	a.release("spec.rootShard.image.tag")
+	a.chartMonitoring(o)
 	a.mounts()
+}
+
+// chartMonitoring sets how a Prometheus reads metrics, if the release can.
+func (a *assembly) chartMonitoring(o *object) {
+	switch version := cmp.Or(a.setup.Spec.Version, release.Default); {
+	case !o.monitored:
+	case release.Of(version).MetricsReader:
+		a.setup.Spec.Monitoring = &v1alpha1.Monitoring{PrometheusOperator: &v1alpha1.PrometheusOperator{}}
+	default:
+		o.origins[fieldOperator].find(NotMapped,
+			"with kcp "+version+", only administrators can read the metrics of shards",
+			"set "+fieldOperator+" after an upgrade to kcp v0.32.0")
+	}
 }
 
 // chartExternal sets the address for clients, and the Service of the front-proxy.

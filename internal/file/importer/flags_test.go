@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -112,4 +113,19 @@ kcpFrontProxy:
 	require.Equal(t, &v1alpha1.ExternalEtcd{Endpoints: []string{"https://etcd.example.com:2379"}, Prefix: "/own", TLSSecret: "my-etcd"}, spec.RootShard.Etcd.External)
 	require.Empty(t, spec.FrontProxies[0].ExtraArgs)
 	require.Contains(t, report(result.Findings), "values: kcpFrontProxy.extraFlags[1]: extraArgs cannot set --client-ca-file: ")
+}
+
+// A Prometheus that read the metrics of one component of the chart reads those of all. Earlier releases cannot let it.
+func TestMonitoringOfTheChart(t *testing.T) {
+	for tag, want := range map[string]*v1alpha1.Monitoring{
+		"v0.32.3": {PrometheusOperator: &v1alpha1.PrometheusOperator{}}, "v0.31.6": nil,
+	} {
+		result, err := Import([]Source{{Name: "values.yaml", Data: []byte(`externalHostname: kcp.example.com
+kcp: {tag: ` + tag + `, monitoring: {serviceMonitor: {enabled: true}}}
+kcpFrontProxy: {tag: ` + tag + `, monitoring: {serviceMonitor: {enabled: false}}}
+`)}}, Options{Namespace: "kcp"})
+		require.NoError(t, err)
+		require.Equal(t, want, result.File.Setup.Spec.Monitoring)
+		require.Equal(t, want == nil, strings.Contains(report(result.Findings), "only administrators can read the metrics"))
+	}
 }

@@ -34,6 +34,7 @@ type object struct {
 	authorize  *v1alpha1.Authorization
 	home       v1alpha1.HomeWorkspaces
 	batteries  []string
+	monitored  bool
 	pki        v1alpha1.PKI
 	metadata   []func(*v1alpha1.CommonMetadata)
 	url        string

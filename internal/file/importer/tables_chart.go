@@ -12,10 +12,11 @@ import (
 )
 
 const (
-	chart = "chart kcp"
-	// noMonitoring is why objects of the charts are not repeated.
-	noMonitoring = "kcpctl creates no objects of the Prometheus operator"
-	noInline     = "the setup file contains no secrets"
+	chart    = "chart kcp"
+	noInline = "the setup file contains no secrets"
+
+	// fieldOperator is the field for objects of the Prometheus operator.
+	fieldOperator = "spec.monitoring.prometheusOperator"
 
 	pathIngress = "kcpFrontProxy.ingress.enabled"
 	pathGateway = "kcpFrontProxy.gateway.enabled"
@@ -55,8 +56,7 @@ func chartPodRows(prefix, to string, who at) []row {
 		mapped(prefix+"containerSecurityContext", container+"securityContext",
 			containerField[corev1.SecurityContext](who, "securityContext")),
 		mapped(prefix+"resources", to+"resources", resources(who)),
-		lost(prefix+"monitoring.serviceMonitor.enabled", `[mM]onitor`, noMonitoring,
-			"create a ServiceMonitor for the Services of kcpctl"),
+		mapped(prefix+"monitoring.serviceMonitor.enabled", fieldOperator, monitored),
 		needless(prefix+"podDisruptionBudget", "kcpctl creates one for each component with several replicas"),
 	}
 }
@@ -255,6 +255,14 @@ func batteries(v value) {
 	if v.decode(&list) && !v.o.setBatteries(list) {
 		v.find(NotMapped, "the batteries admin and user write keys into files of the pod",
 			"run kcpctl kubeconfig")
+	}
+}
+
+// monitored maps whether a Prometheus reads the metrics of a component. With kcpctl, it reads all metrics.
+func monitored(v value) {
+	var on bool
+	if v.decode(&on) && on {
+		v.o.monitored = true
 	}
 }
 

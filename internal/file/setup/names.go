@@ -132,11 +132,18 @@ func (v names) deriving() []named {
 		out = append(out, named{kind: topology.Agent, name: a.Name,
 			path: field.NewPath("spec", "agents").Index(i).Child("name")})
 	}
+	for i, c := range v.setup.Spec.Clusters {
+		if v.setup.Spec.Monitoring != nil {
+			out = append(out, named{kind: topology.Monitoring, name: c.Name,
+				path: field.NewPath("spec", "clusters").Index(i).Child("name")})
+		}
+	}
 	if w := v.setup.Spec.Workloads; w != nil {
 		p := field.NewPath("spec", "workloads")
 		out = append(out, named{kind: topology.Workloads, name: topology.ControllerName, path: metadataName()})
 		for i, c := range w.Clusters {
-			if first := slices.IndexFunc(w.Clusters, func(o v1alpha1.WorkloadCluster) bool { return o.Name == c.Name }); first == i && api.ValidateClusterName(c.Name) == nil {
+			same := func(o v1alpha1.WorkloadCluster) bool { return o.Name == c.Name }
+			if slices.IndexFunc(w.Clusters, same) == i && api.ValidateClusterName(c.Name) == nil {
 				n := named{kind: topology.Physical, name: c.Name, path: p.Child("clusters").Index(i).Child("name")}
 				if c.SyncMode != v1alpha1.SyncModePull {
 					n.parts = []string{topology.TokenPart}
@@ -166,7 +173,7 @@ func (v names) objects() []object {
 	}
 	for _, n := range v.deriving() {
 		if n.kind == topology.Kubeconfig || n.kind == topology.Agent || n.kind == topology.Workloads ||
-			n.kind == topology.Physical {
+			n.kind == topology.Physical || n.kind == topology.Monitoring {
 			parts := n.parts
 			if parts == nil {
 				parts = n.kind.Parts()

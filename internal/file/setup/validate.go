@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -101,6 +102,7 @@ func (v *validator) spec() {
 	v.pki(path.Child("pki"), spec.PKI)
 	v.commonMetadata(path.Child("commonMetadata"), spec.CommonMetadata)
 	v.networkPolicies(path.Child("networkPolicies"), spec.NetworkPolicies)
+	v.monitoring(path.Child("monitoring"), spec.Monitoring)
 	v.defaults(path.Child("defaults"), spec.Defaults, v.kinds()...)
 	if t := spec.TakeOver; t != nil && t.RootShard == "" {
 		v.required(path.Child("takeOver", "rootShard"), "the name of the RootShard of kcp-operator")
@@ -254,14 +256,17 @@ func (v *validator) shardLabels() {
 
 // commonMetadata requires valid labels and annotations that kcpctl does not set itself.
 func (v *fields) commonMetadata(p *field.Path, m v1alpha1.CommonMetadata) {
-	labels, annotations := p.Child("labels"), p.Child("annotations")
-	v.labelMap(labels, m.Labels)
-	v.annotationMap(annotations, m.Annotations)
-	for at, all := range map[*field.Path]map[string]string{labels: m.Labels, annotations: m.Annotations} {
-		for key := range all {
-			if topology.IsOwnKey(key) {
-				v.forbidden(at.Key(key), "kcpctl sets it itself")
-			}
+	v.labelMap(p.Child("labels"), m.Labels)
+	v.annotationMap(p.Child("annotations"), m.Annotations)
+	v.notOwn(p.Child("labels"), m.Labels)
+	v.notOwn(p.Child("annotations"), m.Annotations)
+}
+
+// notOwn refuses the keys that kcpctl sets itself.
+func (v *fields) notOwn(p *field.Path, all map[string]string) {
+	for key := range all {
+		if topology.IsOwnKey(key) {
+			v.forbidden(p.Key(key), "kcpctl sets it itself")
 		}
 	}
 }
@@ -273,6 +278,20 @@ func (v *fields) networkPolicies(p *field.Path, n *v1alpha1.NetworkPolicies) {
 	}
 	v.labelMap(p.Child("clients"), n.Clients)
 	v.labelMap(p.Child("metricsClients"), n.MetricsClients)
+}
+
+// monitoring requires a release with a role that only lets its users read metrics.
+func (v *validator) monitoring(p *field.Path, m *v1alpha1.Monitoring) {
+	if m == nil {
+		return
+	}
+	if !release.Of(v.setup.Spec.Version).MetricsReader {
+		v.forbidden(p, "needs kcp v0.32.0: in earlier releases, only administrators can read the metrics of all shards")
+	}
+	if o := m.PrometheusOperator; o != nil {
+		v.labelMap(p.Child("prometheusOperator", "labels"), o.Labels)
+		v.notOwn(p.Child("prometheusOperator", "labels"), o.Labels)
+	}
 }
 
 // virtualWorkspaces checks that each server serves one shard, and that no two serve the same.

@@ -155,6 +155,8 @@ func fieldOf(id topology.ID) string {
 		return "spec.agents"
 	case topology.Workloads, topology.Physical:
 		return "spec.workloads"
+	case topology.Monitoring:
+		return "spec.monitoring"
 	}
 	return "spec.workspaces"
 }

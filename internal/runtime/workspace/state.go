@@ -59,6 +59,9 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 			return below, err
 		}
 	}
+	if c.Kind == topology.Monitoring {
+		return ready.State{Ready: true}, nil // only objects, which nothing has to make ready
+	}
 	s, err := r.connect(ctx)
 	if err != nil {
 		return ready.State{Reason: err.Error()}, nil
