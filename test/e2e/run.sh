@@ -60,6 +60,7 @@ if [ -z "${E2E_KUBECONFIG:-}" ]; then
 		for node in a b; do
 			testbed image kcp-v0.32.2 --node $node
 		done
+		testbed packages prometheus
 	fi
 	PATH="$(testbed bin-dir kubectl):$PATH"
 elif ! command -v kubectl >/dev/null; then

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,13 +35,15 @@ func requirements() []requirement {
 		{"util-linux", "nsenter"},
 		{"dash", "dash"}, // test/install
 		{"busybox", "busybox"},
-		{"prometheus", "promtool"}, // internal/desired/render
 	}
 }
 
 // further are packages that only their users install.
 func further() []requirement {
-	return []requirement{{"mkdocs-material", "mkdocs"}} // make site
+	return []requirement{
+		{"mkdocs-material", "mkdocs"}, // make site
+		{"prometheus", "promtool"},    // test/e2e/long
+	}
 }
 
 // cniDirs returns the directories of CNI plugins in different distributions.
@@ -84,6 +87,11 @@ func install(ctx context.Context, log *progress, wanted []requirement) error {
 	if _, err := exec.LookPath("apt-get"); err != nil {
 		return fmt.Errorf("programs are missing; install the equivalents of these Debian packages: %s", strings.Join(lacking, " "))
 	}
+	start, err := keepServicesDown()
+	if err != nil {
+		return err
+	}
+	defer start()
 	began := time.Now()
 	log.note("installing %s", strings.Join(lacking, " "))
 	for _, args := range [][]string{{"update"}, append([]string{"install", "-y", "--no-install-recommends"}, lacking...)} {
@@ -96,6 +104,21 @@ func install(ctx context.Context, log *progress, wanted []requirement) error {
 	}
 	log.step("packages installed", time.Since(began))
 	return nil
+}
+
+// keepServicesDown makes packages that are installed start no services, until the returned function is called (Debian:
+// invoke-rc.d(8)). A policy of the machine has priority.
+func keepServicesDown() (allow func(), err error) {
+	const policy = "/usr/sbin/policy-rc.d"
+	f, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
+	if errors.Is(err, fs.ErrExist) {
+		return func() {}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	_, err = f.WriteString("#!/bin/sh\nexit 101\n")
+	return func() { _ = os.Remove(policy) }, errors.Join(err, f.Close())
 }
 
 // lackingPackages looks for programs, because other distributions have other packages.

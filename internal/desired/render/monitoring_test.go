@@ -1,14 +1,9 @@
 package render_test
 
 import (
-	"encoding/base64"
-	"os"
-	"os/exec"
-	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -130,52 +125,4 @@ func TestPortsOfMetrics(t *testing.T) {
 		}
 		require.True(t, found, "Prometheus reaches the metrics of %s", c.ID())
 	}
-}
-
-// What is rendered is what Prometheus reads, and alerts fire when they should.
-func TestPromtool(t *testing.T) {
-	promtool, err := exec.LookPath("promtool")
-	if err != nil {
-		t.Skip("promtool is not there: bin/testbed packages installs it")
-	}
-	_, _, objects := rendered(t, monitored+"{rules: true}")
-	dir := t.TempDir()
-	for _, o := range ofMonitoring(objects, "default") {
-		data, _ := o.Object["data"].(map[string]any)
-		for name, value := range data {
-			content := []byte(value.(string))
-			if o.GetKind() == "Secret" {
-				content, err = base64.StdEncoding.DecodeString(value.(string))
-				require.NoError(t, err)
-			}
-			if name == "scrape.yaml" {
-				content = withoutDiscovery(t, content)
-			}
-			require.NoError(t, os.WriteFile(filepath.Join(dir, name), content, 0o600))
-		}
-	}
-	tests, err := os.ReadFile("testdata/rules_test.yaml")
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "tests.yaml"), tests, 0o600))
-	for _, args := range [][]string{
-		{"check", "config", "scrape.yaml"}, {"check", "rules", "rules.yaml"}, {"test", "rules", "tests.yaml"},
-	} {
-		cmd := exec.Command(promtool, args...)
-		cmd.Dir = dir
-		out, err := cmd.CombinedOutput()
-		require.NoError(t, err, "%s", out)
-	}
-}
-
-// withoutDiscovery returns a scrape configuration without what the Prometheus of Debian leaves out: the discovery of pods.
-func withoutDiscovery(t *testing.T, content []byte) []byte {
-	var config map[string][]map[string]any
-	require.NoError(t, yaml.Unmarshal(content, &config))
-	for _, job := range config["scrape_configs"] {
-		require.NotEmpty(t, job["kubernetes_sd_configs"])
-		delete(job, "kubernetes_sd_configs")
-	}
-	content, err := yaml.Marshal(config)
-	require.NoError(t, err)
-	return content
 }

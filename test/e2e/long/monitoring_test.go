@@ -82,7 +82,7 @@ type prometheus struct{ dir, address string }
 func startPrometheus(t *testing.T, s *framework.Setup) prometheus {
 	t.Helper()
 	binary, err := exec.LookPath("prometheus")
-	require.NoError(t, err, "bin/testbed packages installs it")
+	require.NoError(t, err, "bin/testbed packages prometheus installs it")
 	c := s.Runtime.(*framework.Cluster)
 	p := prometheus{dir: t.TempDir(), address: "127.0.0.1:" + freePorts(t, 1)[0]}
 	for _, o := range c.List(t.Context(), t, "secrets,configmaps", "--namespace", s.Name, "--selector", "kcpctl.dev/component=monitoring") {
@@ -243,4 +243,46 @@ func (p prometheus) readsOnlyMetrics(t *testing.T) {
 			require.Equal(t, http.StatusForbidden, get(at, path, pair), "%s of %s", path, labels["kcp_component"])
 		}
 	}
+}
+
+// The scrape configuration and the alerts of the golden file are what Prometheus reads, and alerts fire when they should.
+func TestAlerts(t *testing.T) {
+	golden, err := os.ReadFile("../../../internal/desired/render/testdata/monitoring-plain.yaml")
+	require.NoError(t, err)
+	dir := t.TempDir()
+	for _, document := range strings.Split(string(golden), "\n---\n") {
+		var o struct{ Data map[string]string } // a golden file has Secrets as text
+		require.NoError(t, yaml.Unmarshal([]byte(document), &o))
+		for name, content := range o.Data {
+			if name == "scrape.yaml" {
+				content = withoutDiscovery(t, content)
+			}
+			require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(content), 0o600))
+		}
+	}
+	tests, err := os.ReadFile("testdata/alerts.yaml")
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "alerts.yaml"), tests, 0o600))
+	for _, args := range [][]string{
+		{"check", "config", "scrape.yaml"}, {"check", "rules", "rules.yaml"}, {"test", "rules", "alerts.yaml"},
+	} {
+		cmd := exec.Command("promtool", args...) // bin/testbed packages prometheus installs it
+		cmd.Dir = dir
+		out, err := cmd.CombinedOutput()
+		require.NoError(t, err, "%s", out)
+	}
+}
+
+// withoutDiscovery returns a scrape configuration without the discovery of pods, which the Prometheus of Debian lacks.
+func withoutDiscovery(t *testing.T, content string) string {
+	t.Helper()
+	var config map[string][]map[string]any
+	require.NoError(t, yaml.Unmarshal([]byte(content), &config))
+	for _, job := range config["scrape_configs"] {
+		require.NotEmpty(t, job["kubernetes_sd_configs"])
+		delete(job, "kubernetes_sd_configs")
+	}
+	out, err := yaml.Marshal(config)
+	require.NoError(t, err)
+	return string(out)
 }
