@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/types"
@@ -97,12 +98,25 @@ func (i identities) confirmed(cl *api.Cluster) bool {
 	return uid != "" && uid == cl.Status.UID && i.isTheOne(cl)
 }
 
+// lacks reports whether the status of a Cluster lacks the UID of the physical cluster that is reached, and no other
+// Cluster is that one.
+func (i identities) lacks(cl *api.Cluster) bool {
+	live := i.uid(cl.Name)
+	return live != "" && cl.Status.UID == "" && i.sameAs(cl) == "" && i.recorded(live, cl) == ""
+}
+
 // record sets the UID in the status if there is none.
-func (i identities) record(d *draft) {
-	live := i.uid(d.Name)
-	if live == "" || d.Status.UID != "" || i.sameAs(d.Cluster) != "" || i.recorded(live, d.Cluster) != "" {
+func (c *controller) record(ctx context.Context, d *draft, ids identities) {
+	if !ids.lacks(d.Cluster) {
 		return
 	}
-	d.next.UID = live
-	d.changed = true
+	current, err := c.members.isCurrent(ctx, d.Cluster)
+	if err != nil {
+		d.problem = err
+		return
+	}
+	if current {
+		d.next.UID = ids.uid(d.Name)
+		d.changed = true
+	}
 }

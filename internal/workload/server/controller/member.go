@@ -138,8 +138,9 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 type member struct {
 	cancel context.CancelFunc
 	done   chan struct{}
-	// secret is the resourceVersion of the Secret with its kubeconfig.
-	secret string
+	// cluster is the UID of its Cluster, and secret the resourceVersion of the Secret with its kubeconfig.
+	cluster types.UID
+	secret  string
 
 	mu sync.Mutex
 	// result has the APIs that the cluster serves, nil until they were read. problem is why they cannot be read now.
@@ -186,8 +187,10 @@ func (m *member) works() bool {
 // start starts a cluster in push mode.
 func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
 	ctx, cancel := context.WithCancel(ctx)
-	next := &member{cancel: cancel, done: make(chan struct{}), secret: secret, confirmed: make(chan struct{}),
-		latency: newLatency(), every: m.every}
+	next := &member{
+		cancel: cancel, done: make(chan struct{}), cluster: cl.UID, secret: secret,
+		confirmed: make(chan struct{}), latency: newLatency(), every: m.every,
+	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { next.pull(ctx, cfg, m.APIs, m.changed); return nil })
 	g.Go(func() error {

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
@@ -45,7 +46,7 @@ func (m *members) update(ctx context.Context, ids identities) {
 			continue // writeStatus reports it. A syncer that runs is stopped: its credentials were taken away.
 		}
 		wanted[cl.Name] = true
-		if last := m.of[cl.Name]; last == nil || last.secret != version {
+		if last := m.of[cl.Name]; last == nil || last.cluster != cl.UID || last.secret != version {
 			m.stop(cl.Name)
 			m.of[cl.Name] = m.start(ctx, cl, cfg, version)
 		}
@@ -68,6 +69,21 @@ func (m *members) update(ctx context.Context, ids identities) {
 			}
 		}
 	}
+}
+
+// isCurrent reports whether a physical cluster was reached with the kubeconfig that its Cluster refers to now. The
+// watch may still show the kubeconfig of a removed Cluster of the same name, which leads to another cluster.
+func (m *members) isCurrent(ctx context.Context, cl *api.Cluster) (bool, error) {
+	last := m.of[cl.Name]
+	if last == nil {
+		return true, nil // its syncer has reported the UID
+	}
+	ref := cl.Spec.KubeconfigSecretRef
+	secret, err := m.client.Resource(secrets).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	if err != nil {
+		return false, fmt.Errorf("read Secret %s/%s: %w", ref.Namespace, ref.Name, err)
+	}
+	return secret.GetResourceVersion() == last.secret, nil
 }
 
 // stopAll stops all members and waits for them.

@@ -50,7 +50,7 @@ func (c *controller) drafts(ctx context.Context, ids identities, now time.Time) 
 		case count:
 			d.count(c.leaves()[cl.Name])
 		}
-		ids.record(d)
+		c.record(ctx, d, ids)
 		for _, condition := range c.conditions(d, ids) {
 			d.set(condition, now)
 		}
@@ -144,7 +144,7 @@ func (c *controller) copyReport(ctx context.Context, d *draft) {
 		d.changed = true
 	}
 	if v.Report.Mode != "" {
-		d.problem = c.reports.forget(ctx, d.Cluster, v.Report.Mode)
+		d.problem = errors.Join(d.problem, c.reports.forget(ctx, d.Cluster, v.Report.Mode))
 	}
 	if v.Report.Mode != "" && d.problem == nil {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
