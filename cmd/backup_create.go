@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
 
@@ -109,7 +110,7 @@ func (o *backupCreateOptions) run(ctx context.Context) error {
 	end()
 	if m != nil && o.output == "" {
 		fmt.Fprintf(o.env.Streams.Err, "\n%s: %d shards, %s, within %s.\n", m.Name, len(m.Databases),
-			backup.Size(m.Bytes()), m.Skew.Round(time.Millisecond))
+			bytesize.Format(m.Bytes()), m.Skew.Round(time.Millisecond))
 	}
 	if err == nil && o.keep.given() {
 		err = o.prune(ctx, target, m.Installation)

@@ -11,8 +11,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
 type backupListOptions struct {
@@ -72,7 +72,7 @@ func (o *backupListOptions) run(ctx context.Context) error {
 	var rows [][]string
 	for _, m := range all {
 		rows = append(rows, []string{m.Name, m.Installation, ui.Age(o.env.Now().Sub(m.Created)),
-			strconv.Itoa(len(m.Databases)), strconv.Itoa(logicalClusters(m)), backup.Size(m.Bytes()), backupState(m)})
+			strconv.Itoa(len(m.Databases)), strconv.Itoa(logicalClusters(m)), bytesize.Format(m.Bytes()), backupState(m)})
 	}
 	ui.Table(o.env.Streams.Out,
 		[]string{"NAME", "INSTALLATION", "AGE", "SHARDS", "WORKSPACES", "SIZE", "STATE"}, rows...)

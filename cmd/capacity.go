@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -29,7 +30,8 @@ the limit of the container, the database with the quota of etcd, the workspaces 
 load tests of kcp consider the most for a shard, and the objects in the cache server in the same way. A
 component is full from %.0f percent on.
 
-Exit codes: 0 no component is full, 1 failed, or one is full, 2 invalid flags or setup file.`, 100*usage.Full),
+Exit codes: 0 no component is full, 1 failed, or one is full or cannot be measured, 2 invalid flags or setup
+file.`, 100*usage.Full),
 		Example: `  kcpctl capacity
   kcpctl capacity -o json | jq '.items[] | select(.next)'`,
 		Args: noArgs,
@@ -70,10 +72,8 @@ func (o *capacityOptions) run(ctx context.Context) error {
 	} else {
 		o.print(all)
 	}
-	for _, c := range all {
-		if err == nil && c.Next != "" {
-			return silent(clierr.Failed)
-		}
+	if err == nil && slices.ContainsFunc(all, func(c usage.Capacity) bool { return !c.Room() }) {
+		return silent(clierr.Failed)
 	}
 	return err
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
 // measured is the time between the two readings of the metrics.
@@ -166,7 +167,7 @@ func usageCells(u usage.Component) []string {
 // ofLimit formats a number of bytes, with its limit if there is one.
 func ofLimit(n, limit int64) string {
 	if limit == 0 {
-		return usage.Bytes(n)
+		return bytesize.Format(n)
 	}
-	return usage.Bytes(n) + " of " + usage.Bytes(limit)
+	return bytesize.Format(n) + " of " + bytesize.Format(limit)
 }

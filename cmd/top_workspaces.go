@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
 // topWorkspaces is how many workspaces kcpctl top workspaces lists without --all.
@@ -137,7 +138,7 @@ func (o *topWorkspacesOptions) print(all []usage.Workspace) {
 	}
 	var rows [][]string
 	for _, w := range shown {
-		rows = append(rows, []string{w.Path, string(w.Shard), strconv.Itoa(w.Objects), usage.Bytes(w.Bytes)})
+		rows = append(rows, []string{w.Path, string(w.Shard), strconv.Itoa(w.Objects), bytesize.Format(w.Bytes)})
 	}
 	ui.Table(o.env.Streams.Out, []string{"WORKSPACE", "SHARD", "OBJECTS", "SIZE"}, rows...)
 	if more := len(all) - len(shown); more > 0 {

@@ -107,18 +107,22 @@ func install(ctx context.Context, log *progress, wanted []requirement) error {
 }
 
 // keepServicesDown makes packages that are installed start no services, until the returned function is called (Debian:
-// invoke-rc.d(8)). A policy of the machine has priority.
+// invoke-rc.d(8)). A policy of the machine has priority. One that a killed testbed has left is recognized and removed.
 func keepServicesDown() (allow func(), err error) {
-	const policy = "/usr/sbin/policy-rc.d"
+	const policy, content = "/usr/sbin/policy-rc.d", "#!/bin/sh\n# Written by kcpctl's testbed while it installs packages.\nexit 101\n"
+	allow = func() { _ = os.Remove(policy) }
 	f, err := os.OpenFile(policy, os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o755)
 	if errors.Is(err, fs.ErrExist) {
-		return func() {}, nil
+		if has, err := os.ReadFile(policy); err != nil || string(has) != content {
+			return func() {}, err
+		}
+		return allow, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	_, err = f.WriteString("#!/bin/sh\nexit 101\n")
-	return func() { _ = os.Remove(policy) }, errors.Join(err, f.Close())
+	_, err = f.WriteString(content)
+	return allow, errors.Join(err, f.Close())
 }
 
 // lackingPackages looks for programs, because other distributions have other packages.

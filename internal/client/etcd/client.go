@@ -34,6 +34,9 @@ const (
 // errNoAnswer means that a member did not answer in time.
 var errNoAnswer = fmt.Errorf("no answer within %s", requestTimeout)
 
+// errTooLarge means that more was asked for than is read at once.
+var errTooLarge = errors.New("the answer is too large")
+
 // Options are the member and the credentials of a Client.
 type Options struct {
 	// Host is a name in the member's certificate.
@@ -115,7 +118,7 @@ func (c *Client) call(ctx context.Context, method string, message []byte) ([]byt
 	return c.callUpTo(ctx, method, message, maxAnswer)
 }
 
-// callUpTo reads an answer of at most some bytes.
+// callUpTo reads an answer of less than some bytes.
 func (c *Client) callUpTo(ctx context.Context, method string, message []byte, most int64) ([]byte, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
 	defer cancel()
@@ -127,6 +130,9 @@ func (c *Client) callUpTo(ctx context.Context, method string, message []byte, mo
 	raw, err := io.ReadAll(io.LimitReader(resp.Body, most)) // the trailers follow
 	if err != nil {
 		return nil, withCause(ctx, err)
+	}
+	if int64(len(raw)) == most {
+		return nil, fmt.Errorf("%s: %w", method, errTooLarge)
 	}
 	if err := responseError(resp); err != nil {
 		return nil, err

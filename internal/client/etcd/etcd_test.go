@@ -2,7 +2,9 @@ package etcd_test
 
 import (
 	"context"
+	"fmt"
 	"net"
+	"strings"
 	"testing"
 	"time"
 
@@ -72,6 +74,23 @@ func TestEach(t *testing.T) {
 		found := map[string]int{}
 		require.NoError(t, api.Each(t.Context(), prefix, func(key string, size int) { found[key] += size }))
 		require.Equal(t, map[string]int{"a": 12, "b": 13, "c": 14, "d": 11, "e/f": 17}, found)
+	}
+}
+
+// Values that are too large to be read at once are read in several answers.
+func TestEachOfLargeValues(t *testing.T) {
+	e, c, s := world(t)
+	value, keys := strings.Repeat("x", 33<<20), map[string]string{}
+	for n := range 3 {
+		keys[fmt.Sprintf("/registry/%d", n)] = value
+	}
+	e.SetKeys(keys)
+	found := map[string]int{}
+	visit := func(key string, size int) { found[key] += size }
+	require.NoError(t, client(t, e, c, s, c.ClientHost()).Each(t.Context(), "/registry", visit))
+	require.Len(t, found, len(keys))
+	for key, size := range found {
+		require.Equal(t, len("/registry/")+len(key)+len(value), size, key)
 	}
 }
 

@@ -2,15 +2,16 @@ package etcd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 )
 
 const (
-	// keysPerAnswer is how many keys are read at once, with their values.
+	// keysPerAnswer is how many keys are read at once, with their values, and fewer if their values are large.
 	keysPerAnswer = 200
-	// maxKeys is how large their answer may be, in bytes. etcd's default limit for a request is 1.5 MiB, so few values
-	// can be as large.
+	// maxKeys is how large their answer may be, in bytes. It has room for many of the largest values that etcd accepts
+	// by default, 1.5 MiB.
 	maxKeys = 64 << 20
 )
 
@@ -19,9 +20,13 @@ const (
 func (c *Client) Each(ctx context.Context, prefix string, visit func(key string, size int)) error {
 	prefix = strings.TrimSuffix(prefix, "/") + "/"
 	from, end := prefix, prefix[:len(prefix)-1]+"0" // 0 follows /
-	for {
-		request := appendUint(appendBytes(appendBytes(nil, 1, from), 2, end), 3, keysPerAnswer)
+	for limit := uint64(keysPerAnswer); ; {
+		request := appendUint(appendBytes(appendBytes(nil, 1, from), 2, end), 3, limit)
 		answer, err := c.callUpTo(ctx, "KV/Range", request, maxKeys)
+		if errors.Is(err, errTooLarge) && limit > 1 {
+			limit /= 2
+			continue
+		}
 		if err != nil {
 			return fmt.Errorf("list keys: %w", err)
 		}

@@ -52,12 +52,16 @@ func (r *Record) CheckData(want map[topology.ID]Data, about, allowed func(topolo
 	return errors.Join(r.another(want), refuse(all))
 }
 
-// CheckUnused fails if volumes exist that no component uses. about reports whether a component is part of the run, and
+// CheckUnused fails if volumes exist that no component uses, by the place where they are. about reports whether a component is part of the run, and
 // allowed whether the user allows to leave its volumes.
-func CheckUnused(volumes map[topology.ID]Data, about, allowed func(topology.ID) bool) error {
+func CheckUnused(volumes map[topology.ID][]Data, about, allowed func(topology.ID) bool) error {
 	var all []problem
 	for _, id := range slices.Sorted(maps.Keys(volumes)) {
-		if p := unused(id, volumes[id]); p.message != "" && about(id) && !allowed(id) {
+		if !about(id) || allowed(id) {
+			continue
+		}
+		for _, has := range volumes[id] {
+			p := unused(id, has)
 			p.id = id
 			all = append(all, p)
 		}

@@ -125,9 +125,6 @@ func found(id topology.ID, now Data) problem {
 
 // unused refuses to leave volumes that the setup does not use.
 func unused(id topology.ID, has Data) problem {
-	if len(has.Volumes) == 0 {
-		return problem{}
-	}
 	return problem{
 		message: fmt.Sprintf("%s has volumes on %s (%s), the installation has no record, and the setup does not "+
 			"use them: it would start without their data", id, has.Place(), has.volumes()),

@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
 // copy copies the snapshot of a shard into a directory, reads what is in it, and writes it compressed to the target.
@@ -35,7 +36,7 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 	defer f.Close()
 	err = s.client.Snapshot(ctx, f, func() { s.database.Began = c.Now().UTC() }, func(done, total int64) {
 		s.database.Size = done
-		c.component(id, run.Running, fmt.Sprintf("%s of %s", Size(done), Size(total)))
+		c.component(id, run.Running, progress(done, total))
 	})
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
@@ -57,9 +58,12 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 	s.file = archive.File{Size: sum.size, SHA256: hex.EncodeToString(sum.sum.Sum(nil))}
 	c.component(id, run.Done,
 		fmt.Sprintf("%d keys, %d logical clusters, %s", s.database.Keys, s.database.LogicalClusters,
-			Size(s.database.Size)))
+			bytesize.Format(s.database.Size)))
 	return nil
 }
+
+// progress says how many bytes of how many are done.
+func progress(done, total int64) string { return bytesize.Format(done) + " of " + bytesize.Format(total) }
 
 // inspect reads a database, and completes its description.
 func inspect(file string, d *archive.Database) (*content.Shard, error) {
@@ -111,12 +115,4 @@ func (c *counting) Read(p []byte) (int, error) {
 	c.sum.Write(p[:n])
 	c.size += int64(n)
 	return n, err
-}
-
-// Size formats a number of bytes.
-func Size(n int64) string {
-	if n < 100<<10 {
-		return fmt.Sprintf("%.1f KiB", float64(n)/(1<<10))
-	}
-	return fmt.Sprintf("%.1f MiB", float64(n)/(1<<20))
 }

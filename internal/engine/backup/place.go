@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
 // place puts the data of all components in place. What is replaced is moved aside.
@@ -56,7 +57,7 @@ func (r *Restore) place(ctx context.Context, p *Plan, known *record.Record) erro
 }
 
 func (r *Restore) placeOne(ctx context.Context, d archive.Database, suffix string) (run.Placed, error) {
-	r.component(d.Component, run.Running, "unpacking "+Size(d.Size))
+	r.component(d.Component, run.Running, "unpacking "+bytesize.Format(d.Size))
 	raw := filepath.Join(r.dir, strings.ReplaceAll(path.Base(d.File), ".db.gz", ".db"))
 	v := &Verify{Target: r.Target}
 	if err := v.unpack(ctx, r.manifest, d, raw); err != nil {
@@ -66,7 +67,7 @@ func (r *Restore) placeOne(ctx context.Context, d archive.Database, suffix strin
 	if err := database.Prepare(raw); err != nil {
 		return run.Placed{}, err
 	}
-	r.component(d.Component, run.Running, "writing "+Size(d.Size))
+	r.component(d.Component, run.Running, "writing "+bytesize.Format(d.Size))
 	return r.Place.PlaceData(ctx, r.Topology.Component(d.Component), r.restored(d.Component, raw, suffix))
 }
 
@@ -75,6 +76,6 @@ func (r *Restore) restored(id topology.ID, file, suffix string) run.Restored {
 	report := func(message string) { r.component(id, run.Running, message) }
 	return run.Restored{
 		File: file, Suffix: suffix, Report: report,
-		Progress: func(done, total int64) { report(fmt.Sprintf("%s of %s", Size(done), Size(total))) },
+		Progress: func(done, total int64) { report(progress(done, total)) },
 	}
 }

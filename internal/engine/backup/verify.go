@@ -22,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
@@ -94,7 +95,7 @@ func (v *Verify) databases(ctx context.Context, m *archive.Manifest) ([]*content
 	shards := make([]*content.Shard, len(m.Databases))
 	errs := parallel.Map(2, parallel.Indices(m.Databases), func(i int) error {
 		d := m.Databases[i]
-		v.Report(d.Component, run.Running, "reading "+Size(d.Size))
+		v.Report(d.Component, run.Running, "reading "+bytesize.Format(d.Size))
 		var err error
 		if shards[i], err = v.database(ctx, stage.Dir, m, d); err != nil {
 			v.Report(d.Component, run.Failed, run.FirstLine(err))

@@ -58,7 +58,7 @@ type Storer interface {
 	Storage(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID]record.Storage, error)
 	// Unused returns the volumes of the setup that no component uses, by the component that has made them, without the
 	// clusters that are left out.
-	Unused(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID]record.Data, error)
+	Unused(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID][]record.Data, error)
 }
 
 // Keeper writes the record of the installation outside of Begin and Finish.

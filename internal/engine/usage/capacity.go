@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
 // What kcp's own load tests consider the most for one shard, and for one resource of a cache server (kcp:
@@ -47,6 +48,9 @@ func (c *Capacity) Used() float64 {
 	return c.Shares[0].Used
 }
 
+// Room reports whether a component was measured and is not full.
+func (c *Capacity) Room() bool { return c.Next == "" && c.Reason == "" }
+
 // Capacities returns how full the shards and the cache server are.
 func Capacities(all []Component) []Capacity {
 	var out []Capacity
@@ -70,10 +74,10 @@ func capacityOf(u *Component) Capacity {
 		out.Shares = append(out.Shares, Share{of, used / most, text})
 	}
 	if u.Memory != nil && u.MemoryLimit > 0 {
-		add("memory", float64(*u.Memory), float64(u.MemoryLimit), Bytes(*u.Memory)+" of "+Bytes(u.MemoryLimit))
+		add("memory", float64(*u.Memory), float64(u.MemoryLimit), bytesize.Format(*u.Memory)+" of "+bytesize.Format(u.MemoryLimit))
 	}
 	if u.Database != nil && u.Quota > 0 {
-		add("etcd", float64(*u.Database), float64(u.Quota), Bytes(*u.Database)+" of "+Bytes(u.Quota))
+		add("etcd", float64(*u.Database), float64(u.Quota), bytesize.Format(*u.Database)+" of "+bytesize.Format(u.Quota))
 	}
 	if n := u.LogicalClusters; n != nil {
 		add("workspaces", float64(*n), mostWorkspaces, fmt.Sprintf("%d of %d", *n, mostWorkspaces))
@@ -118,16 +122,3 @@ func next(all []Capacity, full *Capacity) string {
 
 // limits are the words for the fields of the setup file that limit something.
 var limits = map[string]string{"memory": "memory limit", "etcd": "quota of the etcd"}
-
-// Bytes formats a number of bytes.
-func Bytes(n int64) string {
-	const unit = 1 << 10
-	v, units := float64(n), []string{"B", "KiB", "MiB", "GiB", "TiB"}
-	for ; v >= unit && len(units) > 1; units = units[1:] {
-		v /= unit
-	}
-	if v < 10 && units[0] != "B" {
-		return fmt.Sprintf("%.1f %s", v, units[0])
-	}
-	return fmt.Sprintf("%.0f %s", v, units[0])
-}

@@ -63,8 +63,13 @@ func TestCapacities(t *testing.T) {
 	}
 }
 
-func TestBytes(t *testing.T) {
-	for n, want := range map[int64]string{0: "0 B", 1023: "1023 B", 1536: "1.5 KiB", 20 << 20: "20 MiB", 2 << 30: "2.0 GiB", 5 << 50: "5120 TiB"} {
-		require.Equal(t, want, Bytes(n))
+// A component that could not be measured, in whole or in part, may be full.
+func TestRoom(t *testing.T) {
+	full, unknown, partly := shard("shard/alpha", 3500, 0, 0, 0, 0), Component{Component: "shard/beta", Reason: "not ready"}, shard("shard/gamma", 1, 0, 0, 0, 0)
+	partly.Reason = "the second reading failed"
+	var room []bool
+	for _, c := range Capacities([]Component{shard("root-shard", 1, 0, 0, 0, 0), full, unknown, partly}) {
+		room = append(room, c.Room())
 	}
+	require.Equal(t, []bool{true, false, false, false}, room)
 }

@@ -1,7 +1,9 @@
 package kube
 
 import (
+	"cmp"
 	"context"
+	"slices"
 	"strings"
 	"sync"
 
@@ -62,38 +64,44 @@ func (i *installation) storage(
 }
 
 // Unused returns the volume claims with the labels of the setup that no component uses.
-func (r *Runtime) Unused(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID]record.Data, error) {
+func (r *Runtime) Unused(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID][]record.Data, error) {
 	return r.installation.unused(cluster.Quiet(ctx), data)
 }
 
 func (i *installation) unused(
 	ctx context.Context, data map[topology.ID]record.Data,
-) (map[topology.ID]record.Data, error) {
-	out := map[topology.ID]record.Data{}
+) (map[topology.ID][]record.Data, error) {
+	out := map[topology.ID][]record.Data{}
 	var mu sync.Mutex
 	err := i.clusters.each(ctx, func(ctx context.Context, cl *cluster.Client) error {
 		claims, err := cl.List(ctx, kind.PersistentVolumeClaim, selector(i.topology))
 		if err != nil {
 			return err
 		}
-		mu.Lock()
-		defer mu.Unlock()
+		here := map[topology.ID]map[string]string{}
 		for n := range claims {
 			c := &claims[n]
 			id := topology.IDFromLabels(c.GetLabels())
 			if d := data[id]; isAt(cl, d) && d.Uses(c.GetName()) {
 				continue
 			}
-			d, ok := out[id]
-			if !ok {
-				d = record.Data{Cluster: cl.Name, Namespace: cl.Namespace, ClusterUID: string(cl.UID)}
-				d.Volumes = map[string]string{}
+			if here[id] == nil {
+				here[id] = map[string]string{}
 			}
-			d.Volumes[c.GetName()] = string(c.GetUID())
-			out[id] = d
+			here[id][c.GetName()] = string(c.GetUID())
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		for id, volumes := range here {
+			out[id] = append(out[id], record.Data{
+				Cluster: cl.Name, Namespace: cl.Namespace, ClusterUID: string(cl.UID), Volumes: volumes,
+			})
 		}
 		return nil
 	})
+	for _, places := range out {
+		slices.SortFunc(places, func(a, b record.Data) int { return cmp.Compare(a.Cluster, b.Cluster) })
+	}
 	return out, err
 }
 

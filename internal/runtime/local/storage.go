@@ -41,7 +41,7 @@ func (r *Runtime) Storage(_ context.Context, data map[topology.ID]record.Data) (
 }
 
 // Unused returns nothing: the record of an installation and its data are in the same directory.
-func (r *Runtime) Unused(context.Context, map[topology.ID]record.Data) (map[topology.ID]record.Data, error) {
+func (r *Runtime) Unused(context.Context, map[topology.ID]record.Data) (map[topology.ID][]record.Data, error) {
 	return nil, nil
 }
 

@@ -75,7 +75,7 @@ func (r *Runtime) Storage(_ context.Context, data map[topology.ID]record.Data) (
 }
 
 // Unused returns nothing: volumes have no labels.
-func (r *Runtime) Unused(context.Context, map[topology.ID]record.Data) (map[topology.ID]record.Data, error) {
+func (r *Runtime) Unused(context.Context, map[topology.ID]record.Data) (map[topology.ID][]record.Data, error) {
 	return nil, r.hook("Unused")
 }
 
