@@ -89,6 +89,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Spec.Version":                      {little.Version, "v0.32.3"},
 		"Spec.External":                     {s.External, v1alpha1.External{}}, // topology knows the Service
 		"Spec.Clusters":                     {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []   [] }]"},
+		"Spec.Size":                         {little.Size, v1alpha1.Size("")},
 		"Spec.NetworkPolicies":              {little.NetworkPolicies == nil, true},
 		"Spec.CacheServer":                  {little.CacheServer == nil, true},
 		"Spec.FrontProxies":                 {len(little.FrontProxies) == 1 && little.FrontProxies[0].Name == "main", true},
