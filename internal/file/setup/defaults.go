@@ -127,6 +127,7 @@ func defaultComponents(s *v1alpha1.Setup) {
 		spec.Kubeconfigs = []v1alpha1.Kubeconfig{{Name: defaultKubeconfig, User: adminUser,
 			Groups: []string{adminGroup}}}
 	}
+	defaultAutoscaling(spec)
 	fill(&spec.RootShard.Cluster, spec.Clusters[0].Name)
 	for _, p := range parts(s) {
 		fill(&p.Cluster, spec.RootShard.Cluster)
