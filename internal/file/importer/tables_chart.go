@@ -2,6 +2,7 @@ package importer
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -74,7 +75,7 @@ func chartProcessRows(prefix, to string, who at) []row {
 		mapped(prefix+"tag", to+"image.tag", into(func(o *object) *string { return &component(o).Image.Tag })),
 		mapped(prefix+"pullPolicy", to+"image.pullPolicy",
 			into(func(o *object) *corev1.PullPolicy { return &component(o).Image.PullPolicy })),
-		mapped(prefix+"v", to+"extraArgs", flag("v", who)),
+		mapped(prefix+"v", to+"logLevel", verbosity(who)),
 		mapped(prefix+"extraFlags", to+"extraArgs", extraArgs(who)),
 		mapped(prefix+"securityContext", to+"podTemplate.spec.securityContext",
 			podSpec[corev1.PodSecurityContext](who, "securityContext")),
@@ -235,6 +236,21 @@ func number(to func(*object) *int32) func(value) {
 			n.Style = 0
 		}
 		into(to)(value{o: v.o, file: v.file, key: v.key, node: &n, at: v.at})
+	}
+}
+
+// maxLogLevel is the highest log level that a setup file can have.
+const maxLogLevel = 10
+
+// verbosity maps the log level, which is text in the chart. A level that a setup file cannot have remains a flag.
+func verbosity(who at) func(value) {
+	return func(v value) {
+		n, err := strconv.ParseInt(v.node.Value, 10, 32)
+		if err != nil || n < 0 || n > maxLogLevel {
+			flag("v", who)(v)
+			return
+		}
+		who(v.o).component.LogLevel = new(int32(n))
 	}
 }
 
