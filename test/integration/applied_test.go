@@ -46,6 +46,7 @@ spec:
   defaults:
     podTemplate: {spec: *pod}
     service: {sessionAffinity: ClientIP, ports: [{name: extra, port: 9000}]}
+  frontProxies: [{name: main, autoscaling: {maxReplicas: 3}}]
 `
 
 // What Argo CD, Flux or kubectl apply --server-side has applied from rendered manifests, kcpctl up leaves as it is: what

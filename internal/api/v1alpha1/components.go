@@ -52,6 +52,9 @@ type FrontProxy struct {
 	// Name is a DNS label.
 	Name      string `json:"name"`
 	Component `json:",inline"`
+	// Autoscaling adds and removes replicas by their use of CPU. It cannot be combined with replicas. It is ignored
+	// with --local. Default: no autoscaler.
+	Autoscaling *Autoscaling `json:"autoscaling,omitempty"`
 	// External is the address of this front-proxy for clients. Default: spec.external for the first front-proxy, else
 	// its Service.
 	External External `json:"external,omitzero"`

@@ -65,6 +65,10 @@ type Spec struct {
 	NetworkPolicies *NetworkPolicies `json:"networkPolicies,omitempty"`
 	// Monitoring lets a Prometheus read the metrics of the components. It needs kcp v0.32.0.
 	Monitoring *Monitoring `json:"monitoring,omitempty"`
+	// Size is how many workspaces each shard is made for: small is 200, medium 1,000 and large 3,500. The resources of
+	// kcp's servers and of managed etcds, and the quota and the storage of etcds, have defaults that fit. Volumes do
+	// not grow: if the installation runs without a size, set the storage that it has, too. Default: no size.
+	Size Size `json:"size,omitempty"`
 	// Defaults are defaults for all components except etcd. Fields of a component take precedence.
 	Defaults Defaults `json:"defaults,omitzero"`
 	// Etcd is the default etcd of all shards.
@@ -200,8 +204,8 @@ type Defaults struct {
 	// HorizontalPodAutoscaler or to kubectl scale. A new component has one. A component with an embedded etcd must have
 	// one. Default: 1.
 	Replicas Replicas `json:"replicas,omitempty"`
-	// Resources are the resources of the container. Default: small requests that depend on the kind of component, and
-	// no limits.
+	// Resources are the resources of the container. Default: the resources of spec.size or, without a size, small
+	// requests that depend on the kind of component, and no limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
@@ -255,19 +259,20 @@ type ManagedEtcd struct {
 	// Image is the image of etcd, with etcd and etcdctl in its PATH. Default: the image that this release of kcpctl was
 	// tested with.
 	Image string `json:"image,omitempty"`
-	// Storage is the size of the volume of each member. Default: 8Gi.
+	// Storage is the size of the volume of each member. Default: 8Gi, or the storage of spec.size.
 	Storage *resource.Quantity `json:"storage,omitempty"`
 	// StorageClassName is the storage class of the volumes. Default: the default class of the cluster.
 	StorageClassName string `json:"storageClassName,omitempty"`
 	// Ephemeral stores the data in the pod, so that it is lost with the pod. Use it for tests only.
 	Ephemeral bool `json:"ephemeral,omitempty"`
 	// Quota is the size that the data may have (--quota-backend-bytes). A member that reaches it accepts no more
-	// writes. It must be smaller than storage. Default: 2Gi, the default of etcd.
+	// writes. It must be smaller than storage. Default: the quota of spec.size if it fits, else 2Gi, as etcd.
 	Quota *resource.Quantity `json:"quota,omitempty"`
 	// AutoCompaction is how long etcd keeps earlier revisions, such as 30m (--auto-compaction-retention). Default: etcd
 	// compacts nothing, and kcp does every five minutes.
 	AutoCompaction metav1.Duration `json:"autoCompaction,omitzero"`
-	// Resources are the resources of the etcd container. Default: small requests, and no limits.
+	// Resources are the resources of the etcd container. Default: the resources of spec.size or, without a size, small
+	// requests and no limits.
 	Resources *corev1.ResourceRequirements `json:"resources,omitempty"`
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
@@ -291,7 +296,7 @@ type ExternalEtcd struct {
 
 // EmbeddedEtcd is an etcd in the process of the component.
 type EmbeddedEtcd struct {
-	// Storage is the size of the volume. Default: 8Gi.
+	// Storage is the size of the volume. Default: 8Gi, or the storage of spec.size.
 	Storage *resource.Quantity `json:"storage,omitempty"`
 	// StorageClassName is the storage class of the volume. Default: the default class of the cluster.
 	StorageClassName string `json:"storageClassName,omitempty"`

@@ -84,6 +84,11 @@ var (
 		GroupVersionKind: schema.GroupVersionKind{Group: "apps", Version: "v1", Kind: "Deployment"},
 		Resource:         "deployments",
 	}
+	HorizontalPodAutoscaler = Kind{
+		GroupVersionKind: schema.GroupVersionKind{Group: "autoscaling", Version: "v2",
+			Kind: "HorizontalPodAutoscaler"},
+		Resource: "horizontalpodautoscalers", Optional: true, BuiltIn: true,
+	}
 	CustomResourceDefinition = Kind{
 		GroupVersionKind: schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
 			Kind: "CustomResourceDefinition"},
@@ -155,7 +160,7 @@ var Applied = []Kind{
 	Namespace, CustomResourceDefinition, ServiceAccount, Role, RoleBinding, ClusterRole, ClusterRoleBinding,
 	PublishedResource,
 	ConfigMap, Secret, NetworkPolicy, Service, Ingress, TLSRoute, Route, PersistentVolumeClaim, PodDisruptionBudget,
-	PodMonitor, PrometheusRule, StatefulSet, Deployment,
+	PodMonitor, PrometheusRule, StatefulSet, Deployment, HorizontalPodAutoscaler,
 }
 
 // The resources that kcpctl uses besides the kinds that it applies.

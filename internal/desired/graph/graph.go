@@ -136,9 +136,12 @@ func box(c *topology.Component, s State) Box {
 	if url != "" { // agents and controllers serve nothing
 		b.Lines = append(b.Lines, strings.TrimPrefix(url, "https://"))
 	}
-	if c.Autoscaled {
+	switch a := c.Autoscaling; {
+	case a != nil:
+		b.Lines = append(b.Lines, fmt.Sprintf("%d to %d replicas", a.MinReplicas, a.MaxReplicas))
+	case c.Autoscaled:
 		b.Lines = append(b.Lines, "replicas set by others")
-	} else if c.Replicas > 1 {
+	case c.Replicas > 1:
 		b.Lines = append(b.Lines, fmt.Sprintf("%d replicas", c.Replicas))
 	}
 	if c.Storage != nil && c.Storage.Embedded {

@@ -18,7 +18,7 @@ func TestCommonMetadata(t *testing.T) {
 	top := topologytest.Build(t, `spec:
   commonMetadata: {labels: {team: platform, cost: "1"}, annotations: {example.com/owner: me}}
   cacheServer: {}
-  frontProxies: [{name: main, replicas: 2, service: {metadata: {labels: {cost: "2"}}}}]
+  frontProxies: [{name: main, autoscaling: {maxReplicas: 2}, service: {metadata: {labels: {cost: "2"}}}}]
 `)
 	objects, err := render.Objects(top, pkitest.Issue(t, top, testutil.Start()))
 	require.NoError(t, err)
@@ -36,7 +36,7 @@ func TestCommonMetadata(t *testing.T) {
 		require.NoError(t, err)
 		require.NotContains(t, pod, "team")
 	}
-	for _, kind := range []string{"Namespace", "ConfigMap", "Secret", "Service", "StatefulSet", "Deployment", "PodDisruptionBudget"} {
+	for _, kind := range []string{"Namespace", "ConfigMap", "Secret", "Service", "StatefulSet", "Deployment", "PodDisruptionBudget", "HorizontalPodAutoscaler"} {
 		require.True(t, kinds[kind], kind)
 	}
 }

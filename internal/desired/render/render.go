@@ -269,6 +269,10 @@ func (b *objects) server(w workload) {
 	}
 	b.disruption(w)
 	b.add(deploymentTemplate, w, podOverlays(b.c.PodTemplates)...)
+	if a := b.c.Autoscaling; a != nil {
+		b.add(autoscalerTemplate, autoscaler{w.Name, w.Namespace, w.Labels, a.MinReplicas, a.MaxReplicas,
+			a.TargetCPUUtilizationPercentage})
+	}
 }
 
 // etcd adds the objects of a managed etcd.
@@ -287,6 +291,13 @@ func (b *objects) disruption(w workload) {
 	if b.c.Replicated() {
 		b.add(pdbTemplate, w)
 	}
+}
+
+// autoscaler holds the values of the template of a HorizontalPodAutoscaler.
+type autoscaler struct {
+	Name, Namespace       string
+	Labels                map[string]string
+	Min, Max, Utilization int32
 }
 
 // certs adds the certificates of the component, each in its own Secret.

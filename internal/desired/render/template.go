@@ -34,6 +34,7 @@ const (
 	tlsRouteTemplate      = "tlsroute.yaml"
 	routeTemplate         = "route.yaml"
 	pdbTemplate           = "pdb.yaml"
+	autoscalerTemplate    = "autoscaler.yaml"
 	networkPolicyTemplate = "networkpolicy.yaml"
 	deploymentTemplate    = "deployment.yaml"
 	statefulSetTemplate   = "statefulset.yaml"
@@ -78,6 +79,7 @@ var manifests = []manifest{
 	{routeTemplate, route{}},
 	{claimTemplate, workload{}},
 	{pdbTemplate, workload{}},
+	{autoscalerTemplate, autoscaler{}},
 	{networkPolicyTemplate, networkPolicy{}},
 	{podMonitorTemplate, monitored{}},
 	{prometheusRuleTemplate, monitored{}},

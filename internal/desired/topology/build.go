@@ -263,6 +263,9 @@ func (b *builder) frontProxy(f *v1alpha1.FrontProxy, first bool) {
 	c := b.server(FrontProxy, f.Name, f.Component, "")
 	c.Authentication = new(FrontProxyAuthentication(b.setup.Spec.Authentication, f.Authentication))
 	c.FeatureGates = b.setup.Spec.FeatureGates
+	if !c.Cluster.Local {
+		c.Autoscaling = f.Autoscaling
+	}
 	b.add(c)
 	c.PathMappings = f.PathMappings
 	c.ExternalURL = c.URL

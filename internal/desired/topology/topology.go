@@ -84,8 +84,10 @@ type Component struct {
 	// Replicas is the number of replicas. If Autoscaled is set, others set the number, and this is the first one.
 	Replicas   int32
 	Autoscaled bool
-	Resources  corev1.ResourceRequirements
-	LogLevel   int32
+	// Autoscaling is the autoscaler that sets the number. Nil: kcpctl creates none.
+	Autoscaling *v1alpha1.Autoscaling
+	Resources   corev1.ResourceRequirements
+	LogLevel    int32
 	// LogFormat is the format of logs. Empty: the default of the program.
 	LogFormat string
 	// ProfilerPort is the port of the profiler. 0: no profiler.

@@ -60,7 +60,7 @@ func moving(t *topology.Topology, p *plan.Plan) map[topology.ID]bool {
 			continue
 		}
 		switch it.Kind {
-		case "Deployment", "ConfigMap", "PersistentVolumeClaim", "PodDisruptionBudget":
+		case "Deployment", "ConfigMap", "PersistentVolumeClaim", "PodDisruptionBudget", "HorizontalPodAutoscaler":
 		case "Secret":
 			out[c.ID()] = out[c.ID()] || it.Name == c.CertSecret(topology.CertServer)
 		default:

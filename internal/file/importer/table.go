@@ -17,6 +17,8 @@ type row struct {
 	// to is the field of the setup file. It is relative to the component of the object, unless it starts with "spec."
 	// or "metadata.". It is empty if set is nil.
 	to string
+	// note is when a mapped field becomes the field of the setup file, or what becomes of it if there is no such field.
+	note string
 	// set maps the field.
 	set func(value)
 	// kind, why and instead are the finding about a field that is not empty. For a mapped field, they are optional.
@@ -40,6 +42,12 @@ func lost(path, theme, why, instead string) row {
 }
 
 func needless(path, why string) row { return row{path: path, kind: NotNeeded, why: why} }
+
+// noted adds a note to a mapped field.
+func (r row) noted(note string) row {
+	r.note = note
+	return r
+}
 
 // but adds a finding to a mapped field.
 func (r row) but(why, instead string) row {

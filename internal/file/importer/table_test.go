@@ -2,10 +2,14 @@ package importer
 
 import (
 	"os"
+	"reflect"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
 // Every field of kcp-operator's API and every value of the chart is mapped, or has a reason. The lists are written from
@@ -55,7 +59,36 @@ func TestRows(t *testing.T) {
 			require.True(t, r.set != nil || r.why != "", "%s is neither mapped nor explained", at)
 			require.Equal(t, r.kind == "", r.why == "", "%s has a kind without a reason, or the reverse", at)
 			require.False(t, r.set == nil && r.to != "", "%s has a target and is not mapped", at)
+			require.False(t, r.set == nil && r.note != "", "%s has a note and is not mapped", at)
+			require.False(t, r.set != nil && r.to+r.note == "", "%s has no target, and no note why not", at)
 			require.False(t, r.kind == NotMapped && r.instead == "", "%s does not say what to do", at)
 		}
 	}
+}
+
+// The target of each mapped field is a field of the setup file, is above fields, or is in an overlay.
+func TestTargetsAreFields(t *testing.T) {
+	fields := fieldsOf("", reflect.TypeFor[v1alpha1.Setup](), nil)
+	component := map[string]string{"": "spec"}
+	for _, d := range AllDescribed() {
+		component[d.Kind] = d.Field
+	}
+	known := func(to string) bool {
+		return slices.ContainsFunc(fields, func(f string) bool {
+			rest, above := strings.CutPrefix(f, to)
+			return above && (rest == "" || rest[0] == '.' || rest[0] == '[') || strings.HasPrefix(to, f+".")
+		})
+	}
+	require.False(t, known("spec.rootShard.replica"))
+	mapped := 0
+	for _, m := range Mappings() {
+		if m.To == "" {
+			continue
+		}
+		mapped++
+		o := object{prefix: component[m.Of]}
+		to := strings.ReplaceAll(o.absolute(m.To), "[0]", "[]")
+		require.True(t, known(to), "%s %s: the setup file does not have %s", m.Of, m.Field, to)
+	}
+	require.Greater(t, mapped, 300)
 }

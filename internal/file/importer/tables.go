@@ -17,6 +17,8 @@ const (
 		"certs import --from-cluster, or DIR"
 	onAll  = "kcp-operator has them on one Deployment, and a setup on all its objects"
 	ownSAN = "the address of a component is in its certificate: set url or external"
+	// otherCA is when a front-proxy serves the certificate of an issuer.
+	otherCA = "unless the issuer is a CA of the installation"
 
 	themeSAN    = `([dD]nsNames|[iI]pAddresses|\.sans)`
 	themeIssuer = `([iI]ssuerRef|[aA]cme|[vV]ault|[vV]enafi|caSecretRef)`
@@ -61,13 +63,17 @@ func tables() []table {
 
 // metadataRows returns the rows that every Kubernetes object has.
 func metadataRows(name string) []row {
-	const serverSide = "the cluster sets it"
+	const serverSide, identity = "the cluster sets it", "import reads the object by it"
+	named := mapped("metadata.name", name, nothing)
+	if name == "" {
+		named = named.noted("other objects refer to it by this name")
+	}
 	rows := []row{
-		mapped("apiVersion", "", nothing), mapped("kind", "", nothing),
-		mapped("metadata.name", name, nothing),
+		mapped("apiVersion", "", nothing).noted(identity), mapped("kind", "", nothing).noted(identity), named,
 		mapped("metadata.namespace", "spec.clusters[0].namespace", nothing),
 		needless("metadata.labels", "kcp-operator does not pass them on, and kcpctl has labels of its own"),
-		mapped("metadata.annotations", "", annotations),
+		mapped("metadata.annotations", "", annotations).noted("with " + bundle + ", the component has a separate " +
+			"cluster in spec.clusters; kcp-operator does not pass others on"),
 		needless("status", serverSide),
 	}
 	for _, f := range setup.ClusterMetadata() {
@@ -169,7 +175,8 @@ func etcdRows() []row {
 	return []row{
 		mapped("spec.etcd.endpoints", "etcd.external.endpoints",
 			into(func(o *object) *[]string { return &o.etcd.Endpoints })),
-		mapped("spec.etcd.prefix", "etcd.external.prefix", into(func(o *object) *string { return &o.etcd.Prefix })),
+		mapped("spec.etcd.prefix", "etcd.external.prefix", into(func(o *object) *string { return &o.etcd.Prefix })).
+			noted("except of a cache server, whose prefix is always /cache"),
 		mapped("spec.etcd.tlsConfig.secretRef.name", "etcd.external.tlsSecret",
 			into(func(o *object) *string { return &o.etcd.TLSSecret })),
 	}
@@ -179,11 +186,11 @@ func domainRow() row {
 	return mapped("spec.clusterDomain", "spec.clusters[0].domain", into(func(o *object) *string { return &o.domain }))
 }
 
-func externalRows(why string) []row {
+// externalRows returns the rows of the address of a component, with the fields for its parts.
+func externalRows(hostname, port, why string) []row {
 	return []row{
-		mapped("spec.external.hostname", "external.hostname",
-			into(func(o *object) *string { return &o.external.Hostname })),
-		mapped("spec.external.port", "external.port", into(func(o *object) *int32 { return &o.external.Port })),
+		mapped("spec.external.hostname", hostname, into(func(o *object) *string { return &o.external.Hostname })),
+		mapped("spec.external.port", port, into(func(o *object) *int32 { return &o.external.Port })),
 		needless("spec.external.privateHostname", why), needless("spec.external.privatePort", why),
 	}
 }
@@ -201,14 +208,17 @@ func cacheServerRows() []row {
 }
 
 func virtualWorkspaceRows() []row {
+	const served = "the shard that refers to the server: import does not map a server to which none refers"
 	return slices.Concat(
 		metadataRows("name"), processRows("spec."), templateRows(), trustRows(),
-		externalRows("kcp-operator ignores it here"),
+		externalRows("url", "url", "kcp-operator ignores it here"),
 		[]row{
 			domainRow(),
-			mapped("spec.target.rootShardRef.name", "shard", refer(refRootShard)),
-			mapped("spec.target.shardRef.name", "shard", refer(refShard)),
-			mapped("spec.command", "", into(func(o *object) *[]string { return &o.command })),
+			mapped("spec.target.rootShardRef.name", "shard", refer(refRootShard)).noted(served),
+			mapped("spec.target.shardRef.name", "shard", refer(refShard)).noted(served),
+			mapped("spec.command", "", into(func(o *object) *[]string { return &o.command })).
+				noted("a server with its own command is not part of a kcp installation: run it as a Deployment, with " +
+					"a certificate and a kubeconfig of kcpctl"),
 			lost("spec.initContainers", `[iI]nitContainer`,
 				"containers that prepare a server of your own are not part of a kcp installation",
 				"run what they do as a Job, or add them to podTemplate.spec.initContainers"),

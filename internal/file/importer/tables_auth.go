@@ -72,6 +72,7 @@ func shardAuthRows() []row {
 	for i := range rows {
 		set := rows[i].set
 		path := rows[i].path
+		rows[i].note = "if all shards and front-proxies authenticate the same tokens, else extraArgs"
 		rows[i].set = func(v value) {
 			set(v)
 			v.o.authFlags = append(v.o.authFlags, func() {

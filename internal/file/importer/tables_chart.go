@@ -2,6 +2,7 @@ package importer
 
 import (
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -74,13 +75,14 @@ func chartProcessRows(prefix, to string, who at) []row {
 		mapped(prefix+"tag", to+"image.tag", into(func(o *object) *string { return &component(o).Image.Tag })),
 		mapped(prefix+"pullPolicy", to+"image.pullPolicy",
 			into(func(o *object) *corev1.PullPolicy { return &component(o).Image.PullPolicy })),
-		mapped(prefix+"v", to+"extraArgs", flag("v", who)),
+		mapped(prefix+"v", to+"logLevel", verbosity(who)),
 		mapped(prefix+"extraFlags", to+"extraArgs", extraArgs(who)),
 		mapped(prefix+"securityContext", to+"podTemplate.spec.securityContext",
 			podSpec[corev1.PodSecurityContext](who, "securityContext")),
 		mapped(prefix+"extraVolumes", to+"podTemplate.spec.volumes", volumes(who)),
 		mapped(prefix+"extraVolumeMounts", to+"podTemplate.spec.containers[0].volumeMounts", volumeMounts(who)),
-		mapped(gate, "", nothing), mapped(prefix+"profiling.enabled", to+"profilerPort", profiler(who)),
+		mapped(gate, "", nothing).noted("turns " + prefix + "hostAliases.values on"),
+		mapped(prefix+"profiling.enabled", to+"profilerPort", profiler(who)),
 	}, when(prefix+"profiling.enabled", mapped(prefix+"profiling.port", to+"profilerPort",
 		number(func(o *object) *int32 { return &component(o).ProfilerPort }))), when(gate,
 		mapped(prefix+"hostAliases.values", to+"podTemplate.spec.hostAliases",
@@ -157,7 +159,7 @@ func chartProxyRows() []row {
 			serviceField(proxy, "loadBalancerClass")),
 		mapped(path+"service.nodePort", to+"service.ports", number(func(o *object) *int32 { return &o.nodePort })),
 		needless(path+"service.port", "the port of the Service is that of spec.external"),
-		mapped(path+"certificateIssuer", to+"serving", servedBy(proxy)),
+		mapped(path+"certificateIssuer", to+"serving", servedBy(proxy)).noted(otherCA),
 		mapped(path+"additionalPathMappings", to+"pathMappings", pathMappings(proxy)),
 		lost(path+"extraDNSNames", themeSAN, ownPKI, ownSAN),
 		mapped(pathRoute, expose, nothing), mapped(pathIngress, expose, nothing), mapped(pathGateway, expose, nothing),
@@ -181,7 +183,7 @@ func chartAuthRows() []row {
 		return mapped("oidc."+name, to+field, text(func(o *object) *string { return of(o.oidc()) }))
 	}
 	return append([]row{
-		mapped("oidc.enabled", "", nothing),
+		mapped("oidc.enabled", "", nothing).noted("turns the other values of oidc on"),
 		mapped("authentication.configMapRef.name", flags, keep(func(o *object) *value { return &o.authConfig })),
 	}, when("oidc.enabled",
 		oidcText("issuerUrl", "issuerURL", func(o *v1alpha1.OIDC) *string { return &o.IssuerURL }),
@@ -213,12 +215,11 @@ func chartCertificateRows() []row {
 // deprecatedChartRows returns the rows of the values by which the deprecated charts shard, cache, proxy and
 // certificates are known.
 func deprecatedChartRows() []row {
+	const why = "a value of the deprecated charts shard, cache, proxy and certificates, which import does not read"
+	const instead = "write the setup file by hand: kcpctl init"
 	var rows []row
 	for _, f := range []string{"sharding", "cache", "externalCache", "caBundle", "certificates.name"} {
-		rows = append(rows, mapped(f, "", func(v value) {
-			v.fail("a value of the deprecated charts shard, cache, proxy and certificates, which import does not read",
-				"write the setup file by hand: kcpctl init")
-		}))
+		rows = append(rows, mapped(f, "", func(v value) { v.fail(why, instead) }).noted(why+": "+instead))
 	}
 	return rows
 }
@@ -235,6 +236,21 @@ func number(to func(*object) *int32) func(value) {
 			n.Style = 0
 		}
 		into(to)(value{o: v.o, file: v.file, key: v.key, node: &n, at: v.at})
+	}
+}
+
+// maxLogLevel is the highest log level that a setup file can have.
+const maxLogLevel = 10
+
+// verbosity maps the log level, which is text in the chart. A level that a setup file cannot have remains a flag.
+func verbosity(who at) func(value) {
+	return func(v value) {
+		n, err := strconv.ParseInt(v.node.Value, 10, 32)
+		if err != nil || n < 0 || n > maxLogLevel {
+			flag("v", who)(v)
+			return
+		}
+		who(v.o).component.LogLevel = new(int32(n))
 	}
 }
 

@@ -41,9 +41,12 @@ func withUID(rows []row) []row {
 	return append(rows, mapped("metadata.uid", "spec.takeOver.uid", into(func(o *object) *string { return &o.uid })))
 }
 
+// oneRoot is why a component does not name its root shard.
+const oneRoot = "a setup has one root shard"
+
 func shardRows() []row {
 	return slices.Concat(metadataRows("name"), commonShardRows(), []row{
-		mapped("spec.rootShard.ref.name", "", refer(refRootShard)),
+		mapped("spec.rootShard.ref.name", "", refer(refRootShard)).noted(oneRoot),
 	})
 }
 
@@ -77,14 +80,16 @@ func oidcCA(key string) mountedFile {
 func frontProxyRows() []row {
 	return slices.Concat(
 		metadataRows("name"), processRows("spec."), templateRows(), clientTrustRows(), frontProxyAuthRows(),
-		externalRows("kcp-operator ignores it here"),
+		externalRows("external.hostname", "external.port", "kcp-operator ignores it here"),
 		withoutIssuer(certificateRows("spec.certificateTemplates.server.")),
 		[]row{
 			mapped("spec.externalHostname", "external", hostAndPort),
-			mapped("spec.rootShard.ref.name", "", refer(refRootShard)),
+			mapped("spec.rootShard.ref.name", "", refer(refRootShard)).noted(oneRoot),
 			mapped("spec.additionalPathMappings", "pathMappings", pathMappings(self)),
-			mapped("spec.certificateTemplates.server.spec.issuerRef", "serving", servedBy(self)),
-			mapped("spec.caBundleSecretRef.name", "serving.ca", keep(func(o *object) *value { return &o.caBundle })),
+			mapped("spec.certificateTemplates.server.spec.issuerRef", "serving", servedBy(self)).noted(otherCA),
+			mapped("spec.caBundleSecretRef.name", "serving.ca",
+				keep(func(o *object) *value { return &o.caBundle })).
+				noted("if serving is set, and the input has the Secret"),
 		},
 	)
 }

@@ -19,7 +19,6 @@ const (
 	defaultRepository = "ghcr.io/kcp-dev/kcp"
 	// EtcdImage is the image of managed etcds.
 	EtcdImage         = "gcr.io/etcd-development/etcd:v3.6.16"
-	defaultStorage    = "8Gi"
 	defaultPort       = 6443
 	defaultRoutedPort = 443
 	defaultLogLevel   = 2
@@ -51,7 +50,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	if spec.Etcd == (v1alpha1.Etcd{}) {
 		spec.Etcd.Managed = &v1alpha1.ManagedEtcd{}
 	}
-	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, false)
+	fillEtcd(&spec.Etcd, v1alpha1.Etcd{}, spec.Size, false)
 	defaultComponents(s)
 	defaultAuthentication(spec)
 	defaultAuthorization(spec)
@@ -128,6 +127,7 @@ func defaultComponents(s *v1alpha1.Setup) {
 		spec.Kubeconfigs = []v1alpha1.Kubeconfig{{Name: defaultKubeconfig, User: adminUser,
 			Groups: []string{adminGroup}}}
 	}
+	defaultAutoscaling(spec)
 	fill(&spec.RootShard.Cluster, spec.Clusters[0].Name)
 	for _, p := range parts(s) {
 		fill(&p.Cluster, spec.RootShard.Cluster)
@@ -143,7 +143,7 @@ func defaultComponents(s *v1alpha1.Setup) {
 		fill(&p.ProfilerPort, spec.Defaults.ProfilerPort)
 		fill(&p.Expose.Type, v1alpha1.ExposeClusterIP)
 		if p.Resources == nil {
-			p.Resources = cmp.Or(spec.Defaults.Resources, requests(p.kind)).DeepCopy()
+			p.Resources = cmp.Or(spec.Defaults.Resources, resourcesOf(spec.Size, p.kind)).DeepCopy()
 		}
 	}
 	defaultExternal(&spec.External, spec.FrontProxies[0].Expose)
@@ -153,26 +153,6 @@ func defaultComponents(s *v1alpha1.Setup) {
 	for i := range spec.VirtualWorkspaces {
 		fill(&spec.VirtualWorkspaces[i].Shard, topology.RootShardName)
 	}
-}
-
-// requests returns the default resource requests of a kind: enough to start and to serve a few workspaces.
-func requests(k topology.Kind) *corev1.ResourceRequirements {
-	cpu := "100m"
-	memory := "512Mi"
-	switch k {
-	case topology.CacheServer:
-		cpu = "50m"
-		memory = "256Mi"
-	case topology.FrontProxy, topology.Etcd:
-		cpu = "50m"
-		memory = "128Mi"
-	case topology.VirtualWorkspaces:
-		cpu = "100m"
-		memory = "256Mi"
-	}
-	return &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-		corev1.ResourceCPU: resource.MustParse(cpu), corev1.ResourceMemory: resource.MustParse(memory),
-	}}
 }
 
 // defaultEtcd sets the etcd of a component: the etcd of spec.etcd or, for a cache server, an embedded one.
@@ -193,13 +173,13 @@ func defaultEtcd(p part, s *v1alpha1.Setup) {
 			e.Managed = &v1alpha1.ManagedEtcd{}
 		}
 	}
-	fillEtcd(e, base, cache)
+	fillEtcd(e, base, s.Spec.Size, cache)
 }
 
-// fillEtcd sets the unset fields of an etcd from base, then to defaults.
-func fillEtcd(e *v1alpha1.Etcd, base v1alpha1.Etcd, cache bool) {
+// fillEtcd sets the unset fields of an etcd from base, then to the defaults of a size.
+func fillEtcd(e *v1alpha1.Etcd, base v1alpha1.Etcd, size v1alpha1.Size, cache bool) {
 	if e.Managed != nil {
-		fillManaged(e.Managed, cmp.Or(base.Managed, &v1alpha1.ManagedEtcd{}))
+		fillManaged(e.Managed, cmp.Or(base.Managed, &v1alpha1.ManagedEtcd{}), size)
 	}
 	// The endpoints and credentials of an external etcd are inherited together. The prefix is not: each component has
 	// its own.
@@ -208,24 +188,24 @@ func fillEtcd(e *v1alpha1.Etcd, base v1alpha1.Etcd, cache bool) {
 		fill(&e.External.TLSSecret, base.External.TLSSecret)
 	}
 	if e.Embedded != nil {
-		fillEmbedded(e.Embedded, cmp.Or(base.Embedded, &v1alpha1.EmbeddedEtcd{}), cache)
+		fillEmbedded(e.Embedded, cmp.Or(base.Embedded, &v1alpha1.EmbeddedEtcd{}), size, cache)
 	}
 }
 
-func fillManaged(m, base *v1alpha1.ManagedEtcd) {
+func fillManaged(m, base *v1alpha1.ManagedEtcd, size v1alpha1.Size) {
 	if m.Storage == nil && m.StorageClassName == "" {
 		m.Ephemeral = m.Ephemeral || base.Ephemeral
 	}
 	fillPointer(&m.Replicas, *cmp.Or(base.Replicas, new(int32(1))))
 	fill(&m.Image, cmp.Or(base.Image, EtcdImage))
-	fillStorage(&m.Storage, base.Storage)
+	fillStorage(&m.Storage, base.Storage, size)
 	fill(&m.StorageClassName, base.StorageClassName)
-	if m.Quota == nil && base.Quota != nil && base.Quota.Cmp(*m.Storage) < 0 {
-		m.Quota = new(base.Quota.DeepCopy())
+	if q := cmp.Or(base.Quota, quotaOf(size)); m.Quota == nil && q != nil && q.Cmp(*m.Storage) < 0 {
+		m.Quota = new(q.DeepCopy())
 	}
 	fill(&m.AutoCompaction, base.AutoCompaction)
 	if m.Resources == nil {
-		m.Resources = cmp.Or(base.Resources, requests(topology.Etcd)).DeepCopy()
+		m.Resources = cmp.Or(base.Resources, resourcesOf(size, topology.Etcd)).DeepCopy()
 	}
 	if m.PodTemplate == nil && base.PodTemplate != nil {
 		m.PodTemplate = clone(map[string]any(base.PodTemplate)).(map[string]any)
@@ -235,8 +215,8 @@ func fillManaged(m, base *v1alpha1.ManagedEtcd) {
 	}
 }
 
-func fillEmbedded(m, base *v1alpha1.EmbeddedEtcd, cache bool) {
-	fillStorage(&m.Storage, base.Storage)
+func fillEmbedded(m, base *v1alpha1.EmbeddedEtcd, size v1alpha1.Size, cache bool) {
+	fillStorage(&m.Storage, base.Storage, size)
 	fill(&m.StorageClassName, base.StorageClassName)
 	if cache {
 		fillPointer(&m.Ephemeral, true)
@@ -244,9 +224,9 @@ func fillEmbedded(m, base *v1alpha1.EmbeddedEtcd, cache bool) {
 	fillPointer(&m.Ephemeral, *cmp.Or(base.Ephemeral, new(false)))
 }
 
-func fillStorage(q **resource.Quantity, base *resource.Quantity) {
+func fillStorage(q **resource.Quantity, base *resource.Quantity, size v1alpha1.Size) {
 	if *q == nil {
-		*q = new(cmp.Or(base, new(resource.MustParse(defaultStorage))).DeepCopy())
+		*q = new(cmp.Or(base, new(resource.MustParse(volumeOf(size).storage))).DeepCopy())
 	}
 }
 

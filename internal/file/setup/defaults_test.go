@@ -70,7 +70,10 @@ func TestDocumentedDefaults(t *testing.T) {
   rootShard: {audit: {policy: {rules: [{level: Metadata, resources: [{}]}]}, webhook: {secret: a, truncateMaxEventSize: 9}}}
 `).Spec
 	own := set.RootShard.Audit
+	scaled := parse(t, minimal+"spec: {defaults: {replicas: 2}, frontProxies: [{name: main, autoscaling: {maxReplicas: 3}}]}\n").Spec.FrontProxies[0]
 	got := map[string][2]any{ // got, want
+		"Autoscaling.MinReplicas":                    {[]any{scaled.Autoscaling.MinReplicas, scaled.Replicas}, []any{int32(1), v1alpha1.ReplicasUnmanaged}},
+		"Autoscaling.TargetCPUUtilizationPercentage": {scaled.Autoscaling.TargetCPUUtilizationPercentage, int32(80)},
 		"Audit.Log":                         {set.Audit.Log != nil && own.Log == nil, true},
 		"AuditBackend.TruncateEnabled":      {*own.Webhook.TruncateEnabled, true},
 		"AuditPolicy.Key":                   {set.Audit.Policy.Key, "policy.yaml"},
@@ -89,6 +92,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Spec.Version":                      {little.Version, "v0.32.3"},
 		"Spec.External":                     {s.External, v1alpha1.External{}}, // topology knows the Service
 		"Spec.Clusters":                     {fmt.Sprint(little.Clusters), "[{default   kcp cluster.local  []   [] }]"},
+		"Spec.Size":                         {little.Size, v1alpha1.Size("")},
 		"Spec.NetworkPolicies":              {little.NetworkPolicies == nil, true},
 		"Spec.CacheServer":                  {little.CacheServer == nil, true},
 		"Spec.FrontProxies":                 {len(little.FrontProxies) == 1 && little.FrontProxies[0].Name == "main", true},
@@ -133,6 +137,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"ShardSpec.Etcd":                    {cmp.Diff(managed, s.Etcd.Managed), ""},
 		"ShardSpec.URL":                     {computed, computed},
 		"ShardSpec.VirtualWorkspaceURL":     {computed, computed},
+		"FrontProxy.Autoscaling":            {s.FrontProxies[0].Autoscaling == nil, true},
 		"FrontProxy.External":               {computed, computed},
 		"ShardSpec.FrontProxy":              {computed, computed},
 		"VirtualWorkspace.FrontProxy":       {computed, computed},

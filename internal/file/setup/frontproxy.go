@@ -33,13 +33,33 @@ func defaultPathMappings(spec *v1alpha1.Spec) {
 	}
 }
 
+// The range of the number of replicas, and the target of an autoscaler, as in Kubernetes.
+const (
+	defaultMinReplicas = 1
+	defaultUtilization = 80
+)
+
+// defaultAutoscaling leaves the number of replicas to an autoscaler, if there is one.
+func defaultAutoscaling(spec *v1alpha1.Spec) {
+	for i := range spec.FrontProxies {
+		if a := spec.FrontProxies[i].Autoscaling; a != nil {
+			fill(&spec.FrontProxies[i].Replicas, v1alpha1.ReplicasUnmanaged)
+			fill(&a.MinReplicas, defaultMinReplicas)
+			fill(&a.TargetCPUUtilizationPercentage, defaultUtilization)
+		}
+	}
+}
+
 // frontProxyFields checks fields of spec.frontProxies.
 type frontProxyFields struct{ authenticationFields }
 
-// frontProxies checks the certificates and the path mappings of front-proxies.
+// frontProxies checks the autoscalers, the certificates and the path mappings of front-proxies.
 func (v *validator) frontProxies() {
 	for i := range v.setup.Spec.FrontProxies {
 		f, at := &v.setup.Spec.FrontProxies[i], field.NewPath("spec", "frontProxies").Index(i)
+		if f.Autoscaling != nil {
+			v.autoscaling(at, f)
+		}
 		if f.Serving != nil {
 			hostname := f.External.Hostname
 			if hostname == "" && i == 0 {
@@ -49,6 +69,29 @@ func (v *validator) frontProxies() {
 			v.edge(at, f)
 		}
 		v.pathMappings(at.Child("pathMappings"), f.PathMappings)
+	}
+}
+
+// autoscaling requires a range of replicas, no fixed number, and a request that the target is a part of.
+func (v frontProxyFields) autoscaling(p *field.Path, f *v1alpha1.FrontProxy) {
+	a, at := f.Autoscaling, p.Child("autoscaling")
+	if a.MinReplicas < 1 {
+		v.invalid(at.Child("minReplicas"), a.MinReplicas, "must be at least 1")
+	}
+	switch {
+	case a.MaxReplicas == 0:
+		v.required(at.Child("maxReplicas"), "the largest number of replicas")
+	case a.MaxReplicas < a.MinReplicas:
+		v.invalid(at.Child("maxReplicas"), a.MaxReplicas, "must be at least minReplicas, %d", a.MinReplicas)
+	}
+	if a.TargetCPUUtilizationPercentage < 1 {
+		v.invalid(at.Child("targetCPUUtilizationPercentage"), a.TargetCPUUtilizationPercentage, "must be at least 1")
+	}
+	if f.Replicas.Managed() {
+		v.forbidden(p.Child("replicas"), "must not be set, because the autoscaler sets the number: remove it")
+	}
+	if cpu := f.Resources.Requests.Cpu(); cpu.Sign() <= 0 {
+		v.required(p.Child("resources", "requests", "cpu"), "the target of the autoscaler is a percentage of it")
 	}
 }
 

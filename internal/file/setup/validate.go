@@ -90,6 +90,9 @@ func (v *validator) spec() {
 	spec, path := &v.setup.Spec, field.NewPath("spec")
 	v.release(path.Child("version"), spec.Version)
 	v.image(path.Child("image"), spec.Image)
+	if spec.Size != "" {
+		oneOf(v.fields, path.Child("size"), spec.Size, v1alpha1.Sizes...)
+	}
 	v.external(path.Child("external"), spec.External)
 	for i := range spec.FrontProxies {
 		v.external(path.Child("frontProxies").Index(i).Child("external"), spec.FrontProxies[i].External)

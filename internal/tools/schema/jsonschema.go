@@ -79,11 +79,9 @@ func enum(t reflect.Type) []any {
 	case reflect.TypeFor[v1alpha1.KeyAlgorithm]():
 		return []any{v1alpha1.KeyECDSAP256, v1alpha1.KeyECDSAP384, v1alpha1.KeyRSA2048, v1alpha1.KeyRSA4096}
 	case reflect.TypeFor[v1alpha1.ExposeType]():
-		var all []any
-		for _, e := range v1alpha1.ExposeTypes {
-			all = append(all, e)
-		}
-		return all
+		return listed(v1alpha1.ExposeTypes)
+	case reflect.TypeFor[v1alpha1.Size]():
+		return listed(v1alpha1.Sizes)
 	case reflect.TypeFor[corev1.IPFamilyPolicy]():
 		return []any{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}
 	case reflect.TypeFor[corev1.IPFamily]():
@@ -92,4 +90,12 @@ func enum(t reflect.Type) []any {
 		return []any{corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever}
 	}
 	return nil
+}
+
+func listed[T any](values []T) []any {
+	var out []any
+	for _, v := range values {
+		out = append(out, v)
+	}
+	return out
 }

@@ -1,6 +1,7 @@
 // Command schema generates docs/kcp.schema.json, a JSON schema for editors, and docs/setup.md, a reference of all
-// fields, from the types of the setup file. It also generates docs/schemas, the JSON schemas of what commands print, and
-// docs/commands.md, a reference of all commands.
+// fields, from the types of the setup file. It also generates docs/schemas, the JSON schemas of what commands print,
+// docs/commands.md, a reference of all commands, and docs/coming-from-fields.md, the fields of kcp-operator and of the
+// chart.
 package main
 
 import (
@@ -47,6 +48,7 @@ func generate(root string) (map[string][]byte, error) {
 	}
 	files := map[string][]byte{
 		"docs/kcp.schema.json": schema, "docs/setup.md": reference(c), "docs/commands.md": commands(cmd.Commands()),
+		"docs/coming-from-fields.md": peersPage(),
 	}
 	return files, addOutputs(files, root)
 }
