@@ -140,7 +140,7 @@ race-cmd: $(GOTESTSUM) ## Run the unit tests of the commands with the race detec
 
 .PHONY: model
 model: packages $(GOTESTSUM) ## Run random commands of two operators, with crashes, on simulated clusters (STEPS=100000: one hour)
-	@$(TEST) -- $(FLAGS) -timeout 12h -run TestModel ./test/model -model.steps $(STEPS) -rapid.checks 1000
+	@$(TEST) -- $(FLAGS) -timeout 12h -run Model$$ ./test/model -model.steps $(STEPS) -rapid.checks 1000
 
 .PHONY: model-workloads
 model-workloads: packages $(GOTESTSUM) ## Run random users, clusters, networks, restarts and time on the controller and the syncers (STEPS=100000: one hour)

@@ -44,12 +44,17 @@ type rolloutFlags struct {
 }
 
 func (f *rolloutFlags) add(c *cobra.Command) {
+	f.addOnline(c)
+	c.Flags().BoolVar(&f.offline, "offline", false,
+		"change only the directory of the PKI; apply it later with render or up")
+}
+
+// addOnline adds the flags of a command that needs a running kcp.
+func (f *rolloutFlags) addOnline(c *cobra.Command) {
 	f.addDryRun(c, "what would be replaced")
 	f.wait.add(c, "everything is ready, in each rollout")
 	f.wait.addParallel(c.Flags())
 	addForceConflicts(c.Flags(), &f.forceConflicts)
-	c.Flags().BoolVar(&f.offline, "offline", false,
-		"change only the directory of the PKI; apply it later with render or up")
 }
 
 func (f *rolloutFlags) validate(flags *setupFlags) error {

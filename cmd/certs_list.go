@@ -65,7 +65,7 @@ func (o *certsListOptions) run(ctx context.Context) error {
 	ui.Table(out, header, o.rows(l.Items)...)
 	for _, r := range pki.AllRotations() {
 		if phase, ok := l.Rotations[r.Key()]; ok {
-			line := fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, phaseMeaning(phase))
+			line := fmt.Sprintf("rotation of the %s: phase %s, %s", r, phase, phaseMeaning(pki.Rotations{r}, phase))
 			fmt.Fprintf(out, "\n%s\n", out.Yellow(line))
 		}
 	}

@@ -317,6 +317,9 @@ func (o *rotateOptions) command(rotations pki.Rotations) string {
 
 // rotateCommand is the command that continues rotations.
 func (f *setupFlags) rotateCommand(all pki.Rotations) string {
+	if all.OfEncryption() {
+		return f.command("encryption rotate")
+	}
 	name := "rotate-service-account-key"
 	if !all.OfServiceAccount() {
 		name = "rotate-ca"
@@ -327,9 +330,14 @@ func (f *setupFlags) rotateCommand(all pki.Rotations) string {
 	return f.command("certs " + name)
 }
 
-// phaseMeaning explains a phase of a rotation.
-func phaseMeaning(p pki.Phase) string {
-	if p == pki.PhaseSwitch {
+// phaseMeaning explains a phase of rotations.
+func phaseMeaning(all pki.Rotations, p pki.Phase) string {
+	switch {
+	case all.OfEncryption() && p == pki.PhaseSwitch:
+		return "existing objects are written again"
+	case all.OfEncryption():
+		return "shards can decrypt with the next one"
+	case p == pki.PhaseSwitch:
 		return "the new one signs, the previous one is trusted"
 	}
 	return "the next one is trusted, the current one signs"

@@ -182,7 +182,7 @@ func commandGroups(env *Env) []commandGroup {
 			newUpCmd(env), newCheckCmd(env), newDiffCmd(env), newStatusCmd(env), newTopCmd(env), newCapacityCmd(env),
 			newHistoryCmd(env), newGraphCmd(env),
 			newLogsCmd(env), newRestartCmd(env), newSupportBundleCmd(env),
-			newKubeconfigCmd(env), newCertsCmd(env), newDownCmd(env),
+			newKubeconfigCmd(env), newCertsCmd(env), newEncryptionCmd(env), newDownCmd(env),
 		}},
 		{"Change it", []*cobra.Command{
 			newAddShardCmd(env), newCordonCmd(env), newUncordonCmd(env), newRemoveShardCmd(env), newMoveCmd(env),

@@ -103,10 +103,10 @@ func (o *statusOptions) setNextCommands(st *status.Status) {
 	for i, r := range st.Rotations {
 		st.Rotations[i].Next = o.setup.rotateCommand(r.Rotations)
 		if last := st.LastRun; r.Incomplete && last != nil && last.Command != "" &&
-			!strings.HasPrefix(last.Command, "kcpctl certs rotate-") {
+			!strings.HasPrefix(last.Command, "kcpctl certs rotate-") && !r.OfEncryption() {
 			st.Rotations[i].Next = o.setup.command(completion(last.Command))
 		}
-		if r.Phase == pki.PhaseSwitch && !r.Incomplete && !r.OfServiceAccount() {
+		if r.Phase == pki.PhaseSwitch && !r.Incomplete && !r.OfServiceAccount() && !r.OfEncryption() {
 			st.Rotations[i].Next += " --finish"
 		}
 	}
@@ -130,5 +130,5 @@ func progress(r status.Rotation) string {
 	case r.Incomplete:
 		return string(r.Phase) + ": not complete"
 	}
-	return "phase " + string(r.Phase) + ", " + phaseMeaning(r.Phase)
+	return "phase " + string(r.Phase) + ", " + phaseMeaning(r.Rotations, r.Phase)
 }

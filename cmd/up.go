@@ -349,6 +349,7 @@ func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result
 	if o.dryRun == dryRunServer {
 		return nil
 	}
+	o.tellEncryption(s, res.PKI.State.Encryption)
 	if id := res.Created(); id != "" && !o.writeInstallation && s.file.Setup.Metadata.Installation == "" {
 		fmt.Fprintf(w, "\nThe installation is %s. To use %s for this installation only: %s --write-installation\n", id,
 			s.file.Name, o.setup.command("up"))

@@ -140,6 +140,9 @@ func (w *world) answer(i *installation, p *process, r *http.Request) answer {
 		return refuse(http.StatusServiceUnavailable, "ServiceUnavailable")
 	}
 	parts := strings.Split(r.URL.Path, "/") // "", clusters, root, apis, group, version, resource, name
+	if len(parts) > 5 && parts[3] == "api" && slices.Contains(parts, "secrets") {
+		return w.answerSecrets(p, r, parts[2])
+	}
 	if len(parts) < 7 || parts[1] != "clusters" {
 		return refuse(http.StatusNotFound, "NotFound")
 	}

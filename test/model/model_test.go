@@ -40,7 +40,13 @@ const memory = 3 << 30
 // dirOfModel is the directory of this package in the repository.
 const dirOfModel = "test/model"
 
-func TestModel(t *testing.T) {
+func TestModel(t *testing.T) { runModel(t, steps) }
+
+// TestEncryptedModel also changes the encryption of objects in etcd, and rotates its key.
+func TestEncryptedModel(t *testing.T) { runModel(t, slices.Concat(steps, encrypting)) }
+
+// runModel takes random steps.
+func runModel(t *testing.T, steps []step) {
 	t.Setenv("XDG_CONFIG_HOME", t.TempDir())
 	// Goroutines that are ready at the same virtual time run in almost the same order each time.
 	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(1))
@@ -53,7 +59,7 @@ func TestModel(t *testing.T) {
 	checks.Check = func(rt *rapid.T, seed uint64) {
 		taken.seed.Store(seed)
 		random.Seed(t, seed)
-		bubble(t, func() { play(rt, dir, taken) })
+		bubble(t, func() { play(rt, dir, taken, steps) })
 	}
 	checks.Run(t)
 	t.Logf("%d steps in %s", taken.steps, time.Since(began).Round(time.Second))
@@ -157,7 +163,7 @@ var steps = []step{
 	{1, "predecessor", (*game).predecessor},
 }
 
-func play(t *rapid.T, dir string, taken *tally) {
+func play(t *rapid.T, dir string, taken *tally, steps []step) {
 	n := rapid.IntRange(2, 3).Draw(t, "clusters")
 	w := newWorld(clusterNames[:n]...)
 	w.log = t.Logf

@@ -58,6 +58,7 @@ type process struct {
 	store *store
 	// registered means that it has registered at the root shard.
 	registered bool
+	encryption encryption
 }
 
 // workspace is data of users in kcp. It also stands for the root workspace, and for the content of a cache server.
@@ -66,6 +67,8 @@ type workspace struct {
 	owner *installation
 	of    topology.ID // the shard
 	store *store
+	// sealed is the name of the key that has encrypted its Secret, or empty.
+	sealed string
 }
 
 // ownerOf returns the component that has its data in a managed etcd.
@@ -160,6 +163,7 @@ func (w *world) settle() {
 	}
 	for _, p := range w.sortedServers() {
 		w.checkData(p)
+		w.checkReadable(p)
 	}
 }
 
@@ -259,6 +263,7 @@ func (w *world) settleServers(c *cluster) {
 		if fresh {
 			from := sourceOf(o)
 			p.from = &from
+			p.encryption = encryptionOf(c, k.namespace, o)
 		}
 		switch from := *p.from; {
 		case from.embedded && from.claim == "":
@@ -325,7 +330,8 @@ func (w *world) register(p *process) {
 		return
 	}
 	if p.id.Kind() != topology.Shard && len(w.of(p.owner, p.id)) == 0 {
-		w.spaces = append(w.spaces, &workspace{name: "content of " + string(p.id), owner: p.owner, of: p.id, store: p.store})
+		w.spaces = append(w.spaces, &workspace{name: "content of " + string(p.id), owner: p.owner, of: p.id, store: p.store,
+			sealed: p.encryption.key})
 	}
 	root := w.root(p.owner)
 	if p.registered || root == nil || p.id.Kind() == topology.CacheServer {

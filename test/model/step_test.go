@@ -119,7 +119,7 @@ func (g *game) createWorkspace(*operator) {
 	}
 	p := on[rapid.IntRange(0, len(on)-1).Draw(g.t, "shard")]
 	g.spaceNumber++
-	s := &workspace{name: fmt.Sprintf("workspace %d", g.spaceNumber), owner: p.owner, of: p.id, store: p.store}
+	s := &workspace{name: fmt.Sprintf("workspace %d", g.spaceNumber), owner: p.owner, of: p.id, store: p.store, sealed: p.encryption.key}
 	g.spaces = append(g.spaces, s)
 	g.logf("%s is made on %s", s.name, p.id)
 }

@@ -28,7 +28,7 @@ func watch(t *testing.T, taken *tally) {
 			case <-time.After(patience):
 			}
 			if c := taken.running.Load(); c != nil && taken.commands.Load() == before {
-				fmt.Println("replay:", random.Replay(dirOfModel, taken.seed.Load()))
+				fmt.Println("replay:", random.Replay(dirOfModel, t.Name(), taken.seed.Load()))
 				panic(fmt.Sprintf("%s takes longer than %s:\n%s\n%s", c, patience, c.output.String(), waiting()))
 			}
 		}

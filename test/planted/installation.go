@@ -2,9 +2,10 @@ package main
 
 // The steps of models of an installation in which only some things happen.
 const (
-	storage  = "up,revert and up,down,rebuild cluster,lose namespace,lose claim,create workspace"
-	secrets  = "up,revert and up,down,Secrets,PKI directories,renew,rotate"
-	restored = "revert and up,down,Secrets,rotate"
+	storage   = "up,revert and up,down,rebuild cluster,lose namespace,lose claim,create workspace"
+	secrets   = "up,revert and up,down,Secrets,PKI directories,renew,rotate"
+	restored  = "revert and up,down,Secrets,rotate"
+	encrypted = "up,revert and up,create workspace,PKI directories,edit encryption,rotate encryption"
 )
 
 // defects are mistakes in what an installation is compared with.
@@ -75,5 +76,14 @@ var defects = []defect{
 		name: "an etcd gets an earlier image", file: "internal/engine/run/release.go",
 		old: "|| !next.LessThan(old) {", new: "|| !next.LessThan(old) || next.LessThan(old) {",
 		steps: "up,down,later etcd", says: "etcd v3.99.0 is replaced",
+	}, {
+		name: "an encryption key is removed before objects are written again", file: "internal/engine/run/encryption.go",
+		old: "	if err := r.rewrite(ctx, state); err != nil {\n		return err\n	}\n", new: "",
+		steps: encrypted, model: "TestEncryptedModel", says: "cannot read",
+	},
+	{
+		name: "a lost encryption key is replaced", file: "internal/engine/run/trust.go",
+		old: "		return r.CheckEncryption(loaded, p.Runtime.Store().String())\n", new: "		return nil\n",
+		steps: encrypted, model: "TestEncryptedModel", says: "cannot read",
 	},
 }

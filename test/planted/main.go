@@ -6,6 +6,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"flag"
@@ -26,8 +27,8 @@ type defect struct {
 	name string
 	// file is the path in the repository. The old text, which it has once, is replaced.
 	file, old, new string
-	// steps are those that the model takes, separated by commas.
-	steps string
+	// steps are those that the model takes, separated by commas, and model is its test. Default: TestModel.
+	steps, model string
 	// says is a part of what the model must say.
 	says string
 }
@@ -127,7 +128,7 @@ func (d defect) plant(temp string, steps int, planted bool) (found string, _ err
 }
 
 func (d defect) args() []string {
-	return []string{"-test.run", "TestModel", "-test.timeout", "2h", "-rapid.checks", "10000",
+	return []string{"-test.run", "^" + cmp.Or(d.model, "TestModel") + "$", "-test.timeout", "2h", "-rapid.checks", "10000",
 		"-rapid.nofailfile", "-rapid.shrinktime", "1ms", "-model.steps-only", d.steps}
 }
 

@@ -35,6 +35,7 @@ type Checks struct {
 	// Check is one check with its seed.
 	Check func(t *rapid.T, seed uint64)
 
+	test   string
 	failed bool
 }
 
@@ -43,6 +44,7 @@ func (c *Checks) more() bool { return c.Steps() < c.Wanted && !c.failed }
 // Run runs checks until they have taken the wanted steps. The first check that fails prints how it runs again.
 func (c *Checks) Run(t *testing.T) {
 	given := first(t)
+	c.test = t.Name()
 	defer func() { require.NoError(t, setSeed(given)) }() // for -count=2
 	for seed := given; c.more(); seed++ {
 		require.NoError(t, setSeed(seed))
@@ -78,7 +80,7 @@ func (c *Checks) repanic(seed uint64) {
 	// A check that has run out of random data has not failed.
 	if !c.failed && fmt.Sprintf("%T", reason) != "rapid.invalidData" {
 		c.failed = true
-		fmt.Println("replay:", Replay(c.Dir, seed))
+		fmt.Println("replay:", Replay(c.Dir, c.test, seed))
 	}
 	panic(reason)
 }
@@ -112,8 +114,8 @@ func failFiles(t *testing.T) int {
 }
 
 // Replay returns the command that runs one check of a model again: a check that has begun takes all of its steps.
-func Replay(dir string, seed uint64) string {
-	out := fmt.Sprintf("go test ./%s -run TestModel -%s %d -%s 1", dir, seedFlag, seed, stepsFlag)
+func Replay(dir, test string, seed uint64) string {
+	out := fmt.Sprintf("go test ./%s -run %s -%s %d -%s 1", dir, test, seedFlag, seed, stepsFlag)
 	flag.Visit(func(f *flag.Flag) {
 		model := strings.HasPrefix(f.Name, "model.") && f.Name != stepsFlag && f.Name != "model.log"
 		if model || f.Name == "rapid.steps" {

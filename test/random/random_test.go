@@ -56,7 +56,7 @@ func TestAFailedCheckRunsAgain(t *testing.T) {
 		cmd.Env = append(os.Environ(), inside+"=1", seedVariable+"=1")
 		raw, err := cmd.CombinedOutput()
 		require.Error(t, err)
-		found := regexp.MustCompile(`(?m)^replay: go test ./test/model -run TestModel -rapid.seed (\d+) -model.steps 1$`).
+		found := regexp.MustCompile(`(?m)^replay: go test ./test/model -run TestAFailedCheckRunsAgain -rapid.seed (\d+) -model.steps 1$`).
 			FindAllStringSubmatch(string(raw), -1)
 		require.Len(t, found, 1, "%s", raw)
 		return found[0][1], string(raw)
@@ -73,5 +73,5 @@ func TestReplay(t *testing.T) {
 		flag.String("model.only", "", "")
 	}
 	require.NoError(t, flag.Set("model.only", "a,b"))
-	require.Equal(t, `go test ./test/model -run TestModel -rapid.seed 7 -model.steps 1 -model.only "a,b"`, Replay("test/model", 7))
+	require.Equal(t, `go test ./test/model -run TestModel -rapid.seed 7 -model.steps 1 -model.only "a,b"`, Replay("test/model", "TestModel", 7))
 }

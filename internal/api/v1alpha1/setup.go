@@ -47,6 +47,8 @@ type Spec struct {
 	Audit *Audit `json:"audit,omitempty"`
 	// Authorization configures how shards authorize requests. A shard can have its own.
 	Authorization *Authorization `json:"authorization,omitempty"`
+	// Encryption encrypts objects in the etcds of all shards.
+	Encryption *Encryption `json:"encryption,omitempty"`
 	// HomeWorkspaces configures the workspaces of users.
 	HomeWorkspaces HomeWorkspaces `json:"homeWorkspaces,omitzero"`
 	// Batteries are objects that kcp creates in the root workspace: workspace-types, metrics-viewer. Default:

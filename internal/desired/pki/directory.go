@@ -21,10 +21,11 @@ import (
 var ErrChanged = errors.New("the PKI was changed by another run")
 
 // The layout of a directory store: ca/server.crt, ca/server.key, ca/server.bundle, service-account/sa.key,
-// service-account/sa.pub, ca/installation.json, leaves/<cluster>/<secret>.crt and .key.
+// service-account/sa.pub, encryption/encryption.key, ca/installation.json, leaves/<cluster>/<secret>.crt and .key.
 const (
 	dirCA             = "ca"
 	dirServiceAccount = "service-account"
+	dirEncryption     = "encryption"
 	dirLeaves         = "leaves"
 	// noCluster is the directory of the certificates of this machine. It is not a valid name of a cluster.
 	noCluster = "_"
@@ -145,8 +146,8 @@ func encodeFiles(s *State) map[string][]byte {
 	for _, p := range sa.parts() {
 		files[fileOf(p.key)] = *p.val
 	}
-	if raw := s.Installation.encode(); raw != nil {
-		files[fileOf(keyInstallation)] = raw
+	for key, raw := range s.documents() {
+		files[fileOf(key)] = raw
 	}
 	for key, pair := range s.Leaves {
 		base := path.Join(dirLeaves, key.Cluster, key.Secret)
@@ -160,8 +161,11 @@ func encodeFiles(s *State) map[string][]byte {
 
 // fileOf returns the file of an encoded key: ca/server.crt for server-ca.crt.
 func fileOf(key string) string {
-	if key == keyInstallation {
+	switch key {
+	case keyInstallation:
 		return path.Join(dirCA, key)
+	case keyEncryption:
+		return path.Join(dirEncryption, key)
 	}
 	name, ext, _ := strings.Cut(key, ".")
 	if ca, ok := strings.CutSuffix(name, "-ca"); ok {
@@ -220,7 +224,7 @@ func (d *Directory) decode(files map[string][]byte) (*State, error) {
 func (d *Directory) read(ctx context.Context) (map[string][]byte, error) {
 	files := map[string][]byte{}
 	for _, root := range []string{d.journal(), d.dir} {
-		for _, dir := range []string{dirCA, dirServiceAccount, dirLeaves} {
+		for _, dir := range []string{dirCA, dirServiceAccount, dirEncryption, dirLeaves} {
 			if err := ctx.Err(); err != nil {
 				return nil, err
 			}

@@ -159,7 +159,7 @@ var errCrash = errors.New("crash")
 
 // Whenever a save dies, the next run finds all of it or nothing of it, and goes on.
 func TestDirectorySurvivesACrashAtEveryStep(t *testing.T) {
-	tp, theirs := issued(t, "spec: {etcd: {embedded: {}}}")
+	tp, theirs := issued(t, "spec: {encryption: {}, etcd: {embedded: {}}}")
 	empty := &State{CAs: map[topology.CA]Authority{}, Leaves: map[LeafKey]Pair{}}
 	imported := &State{CAs: map[topology.CA]Authority{topology.ClientCA: theirs.CAs[topology.ClientCA]}, Leaves: map[LeafKey]Pair{}}
 	rotating := rotate(t, tp, theirs)

@@ -44,12 +44,15 @@ func (sa *ServiceAccount) parts() []part {
 		{keyServiceAccountNext, &sa.Next}}
 }
 
-// keyInstallation is the key of the installation in an encoded PKI.
-const keyInstallation = "installation.json"
+// Keys of the installation and of the encryption in an encoded PKI.
+const (
+	keyInstallation = "installation.json"
+	keyEncryption   = "encryption.key"
+)
 
-// Encode returns the authorities and the service-account keys as values of a Secret: server-ca.crt, server-ca.key,
-// server-ca.bundle, and so on; sa.key, sa.pub; during a rotation also server-ca.next.crt, server-ca.next.key,
-// server-ca.previous.crt, server-ca.cross.crt, sa.next.key; installation.json. A missing part has no value.
+// Encode returns the authorities and the keys as values of a Secret: server-ca.crt, server-ca.key, server-ca.bundle,
+// and so on; sa.key, sa.pub; during a rotation also server-ca.next.crt, server-ca.next.key, server-ca.previous.crt,
+// server-ca.cross.crt, sa.next.key; encryption.key; installation.json. A missing part has no value.
 func Encode(s *State) map[string][]byte {
 	out := map[string][]byte{}
 	put := func(parts []part) {
@@ -64,9 +67,14 @@ func Encode(s *State) map[string][]byte {
 	}
 	sa := s.ServiceAccount
 	put(sa.parts())
-	if raw := s.Installation.encode(); raw != nil {
-		out[keyInstallation] = raw
-	}
+	maps.Copy(out, s.documents())
+	return out
+}
+
+// documents returns the parts of an encoded PKI that are JSON.
+func (s *State) documents() map[string][]byte {
+	out := map[string][]byte{keyInstallation: s.Installation.encode(), keyEncryption: s.Encryption.encode()}
+	maps.DeleteFunc(out, func(_ string, raw []byte) bool { return raw == nil })
 	return out
 }
 
@@ -103,7 +111,11 @@ func Decode(data map[string][]byte) (*State, error) {
 	if s.Installation, err = decodeInstallation(data[keyInstallation]); err != nil {
 		return nil, clierr.New(clierr.BadInput, hintRestore, "%s: %w", keyInstallation, err)
 	}
+	if s.Encryption, err = decodeEncryption(data[keyEncryption]); err != nil {
+		return nil, clierr.New(clierr.BadInput, "restore the PKI store from a backup", "%s: %w", keyEncryption, err)
+	}
 	delete(rest, keyInstallation)
+	delete(rest, keyEncryption)
 	for _, unknown := range slices.Sorted(maps.Keys(rest)) {
 		return nil, clierr.New(clierr.BadInput, "remove it, or use the kcpctl release that wrote it",
 			"%q is not part of a PKI", unknown)

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"runtime"
-	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -99,6 +98,7 @@ func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
 	if err := e.ensureServiceAccount(); err != nil {
 		return nil, err
 	}
+	e.ensureEncryption()
 	e.ensureInstallation()
 	leaves, err := e.ensureLeaves()
 	if err != nil {
@@ -128,7 +128,7 @@ func (e *ensurer) ensureInstallation() {
 		return
 	}
 	e.result.State.Installation = NewInstallation(e.t.Name, e.t.Installation())
-	if slices.ContainsFunc(e.table, func(c Cert) bool { _, ok := e.result.State.Leaves[c.Key()]; return ok }) {
+	if e.hasLeaf() {
 		e.result.State.Installation.EtcdPrefix = "/" + e.t.Name
 	}
 }
@@ -204,7 +204,7 @@ func (e *ensurer) expires(name string, at time.Time) {
 func (s *State) clone() *State {
 	out := &State{
 		Installation: s.Installation, CAs: map[topology.CA]Authority{}, ServiceAccount: s.ServiceAccount,
-		Leaves: map[LeafKey]Pair{},
+		Encryption: s.Encryption, Leaves: map[LeafKey]Pair{},
 	}
 	maps.Copy(out.CAs, s.CAs)
 	maps.Copy(out.Leaves, s.Leaves)

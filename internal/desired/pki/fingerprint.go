@@ -9,8 +9,8 @@ import (
 	"slices"
 )
 
-// Fingerprints identify the authorities or the service-account keys of one rotation without revealing them: the
-// SHA-256 of each certificate or public key. A missing one has no fingerprint.
+// Fingerprints identify the authorities or the keys of one rotation without revealing them: the SHA-256 of each
+// certificate, public key, or random key. A missing one has no fingerprint.
 type Fingerprints struct {
 	// Current signs.
 	Current string `json:"current,omitempty"`
@@ -28,7 +28,7 @@ func (f Fingerprints) All() []string {
 	return slices.DeleteFunc(all, func(s string) bool { return s == "" })
 }
 
-// Fingerprints returns the fingerprints of all authorities and of the service-account keys, by Rotation.Key.
+// Fingerprints returns the fingerprints of all authorities and keys, by Rotation.Key.
 func (s *State) Fingerprints() map[string]Fingerprints {
 	out := map[string]Fingerprints{}
 	for ca, a := range s.CAs {
@@ -36,6 +36,9 @@ func (s *State) Fingerprints() map[string]Fingerprints {
 	}
 	if f, ok := s.ServiceAccount.fingerprints(); ok {
 		out[KeyRotation{}.Key()] = f
+	}
+	if s.Encryption.Key != "" {
+		out[EncryptionRotation{}.Key()] = s.Encryption.fingerprints()
 	}
 	return out
 }

@@ -22,6 +22,7 @@ const full = `spec:
   version: v0.32.3
   external: {hostname: kcp.example.com, port: 8443}
   clusters: [{name: eu, namespace: kcp}, {name: us, namespace: kcp-us, domain: us.local}]
+  encryption: {}
   etcd: {managed: {replicas: 3}}
   cacheServer: {cluster: eu, url: "https://cache.example.com:6443", etcd: {managed: {}}}
   rootShard: {cluster: eu, url: "https://root.example.com:6443"}

@@ -2,6 +2,7 @@ package pki
 
 import (
 	"bytes"
+	"errors"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -66,7 +67,22 @@ func importInto(to, from *State, now time.Time, replace bool) (*State, *ImportRe
 	if out.Installation.ID == "" {
 		out.Installation = from.Installation
 	}
-	return out, res, importServiceAccount(out, from, res, replace)
+	return out, res, errors.Join(importServiceAccount(out, from, res, replace), importEncryption(out, from, res, replace))
+}
+
+func importEncryption(out, from *State, res *ImportResult, replace bool) error {
+	current, imported, name := out.Encryption, from.Encryption, EncryptionRotation{}.String()
+	switch {
+	case imported.Key == "":
+	case current.Key == "", replace && current.Key != imported.Key:
+		out.Encryption = imported
+		res.Added = append(res.Added, name)
+	case current.Key == imported.Key:
+		res.Same = append(res.Same, name)
+	default:
+		return refuseOther(name, "kcpctl encryption rotate")
+	}
+	return nil
 }
 
 func importServiceAccount(out, from *State, res *ImportResult, replace bool) error {

@@ -79,7 +79,7 @@ func (d *Directory) commit(files map[string][]byte) error {
 		}
 	}
 	err := d.disk.syncDirs(d.staging(), filepath.Join(d.staging(), dirCA),
-		filepath.Join(d.staging(), dirServiceAccount))
+		filepath.Join(d.staging(), dirServiceAccount), filepath.Join(d.staging(), dirEncryption))
 	if err != nil {
 		return err
 	}

@@ -34,13 +34,14 @@ type ItemType string
 const (
 	ItemAuthority   ItemType = "Authority"
 	itemKey         ItemType = "ServiceAccountKey"
+	itemEncryption  ItemType = "EncryptionKey"
 	ItemCertificate ItemType = "Certificate"
 )
 
 // Item is an authority, a key or a certificate.
 type Item struct {
 	// Name is the name of the Secret of a certificate, or the name of an authority or a key in the store: server-ca,
-	// sa.
+	// sa, encryption.
 	Name string   `json:"name"`
 	Type ItemType `json:"type"`
 	// Cluster is the cluster of the certificate's Secret.
@@ -106,7 +107,7 @@ func ListOf(t *topology.Topology, s *State) (*List, error) {
 	if err != nil {
 		return nil, fmt.Errorf("the service-account key: %w", err)
 	}
-	l.Items = append(l.Items, keys...)
+	l.Items = append(append(l.Items, keys...), encryptionItems(t, s.Encryption)...)
 	for _, c := range Table(t) {
 		l.Items = append(l.Items, certificateItem(c, s.Leaves[c.Key()]))
 	}
@@ -193,6 +194,21 @@ func keyItems(t *topology.Topology, sa ServiceAccount) ([]Item, error) {
 		items = append(items, item)
 	}
 	return items, nil
+}
+
+// encryptionItems returns the keys that encrypt objects in etcd: the one that encrypts, then those that only decrypt.
+func encryptionItems(t *topology.Topology, e Encryption) []Item {
+	var users []topology.ID
+	for _, c := range t.Shards() {
+		users = append(users, c.ID())
+	}
+	var items []Item
+	for _, key := range []struct{ role, key string }{{"", e.Key}, {roleNext, e.Next}, {RolePrevious, e.Previous}} {
+		if key.key != "" {
+			items = append(items, Item{Name: "encryption", Type: itemEncryption, UsedBy: users, Issued: true, Role: key.role})
+		}
+	}
+	return items
 }
 
 func certificateItem(c Cert, p Pair) Item {

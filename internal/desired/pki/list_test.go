@@ -28,7 +28,7 @@ func listOf(t *testing.T, tp *topology.Topology, s *State) *List {
 func TestList(t *testing.T) {
 	tp, s := issued(t, full)
 	l := listOf(t, tp, s)
-	require.Len(t, l.Items, len(topology.CAs)+1+len(Table(tp)))
+	require.Len(t, l.Items, len(topology.CAs)+2+len(Table(tp)), "the authorities, two keys and the certificates")
 	require.Empty(t, l.Rotations)
 	for _, i := range l.Items {
 		require.True(t, i.Issued, i.Name)
@@ -43,11 +43,13 @@ func TestList(t *testing.T) {
 	server := item(t, l, "server-ca", "")
 	require.Equal(t, server.NotAfter.Add(-8760*time.Hour), server.Due, "it has to outlive what it signs")
 	require.NotContains(t, server.UsedBy, topology.ID("etcd/root"))
-	require.Equal(t, []topology.ID{"root-shard", "shard/alpha", "shard/beta"}, item(t, l, "sa", "").UsedBy)
+	for _, key := range []string{"sa", "encryption"} {
+		require.Equal(t, []topology.ID{"root-shard", "shard/alpha", "shard/beta"}, item(t, l, key, "").UsedBy)
+	}
 }
 
 func TestListShowsRotations(t *testing.T) {
-	tp, s := issued(t, "")
+	tp, s := issued(t, secrets)
 	first := rotate(t, tp, s)
 	second := rotate(t, tp, first)
 	for name, tc := range map[string]struct {
@@ -62,6 +64,7 @@ func TestListShowsRotations(t *testing.T) {
 			l := listOf(t, tp, tc.state)
 			require.Equal(t, map[string]Phase{
 				"server-ca": tc.phase, "client-ca": tc.phase, "requestheader-ca": tc.phase, "etcd-ca": tc.phase, "service-account-key": tc.phase,
+				"encryption-key": tc.phase,
 			}, l.Rotations)
 			require.True(t, item(t, l, "server-ca", tc.role).Issued)
 		})
@@ -71,7 +74,7 @@ func TestListShowsRotations(t *testing.T) {
 }
 
 func TestListOfWhatIsNotThere(t *testing.T) {
-	tp, s := issued(t, "")
+	tp, s := issued(t, secrets)
 	delete(s.Leaves, find(t, tp, "demo-root-server").Key())
 	keyless := s.CAs[topology.EtcdCA]
 	keyless.Key = nil
@@ -87,7 +90,7 @@ func TestListOfWhatIsNotThere(t *testing.T) {
 }
 
 func TestEndsWithin(t *testing.T) {
-	tp, s := issued(t, "")
+	tp, s := issued(t, secrets)
 	s = rotate(t, tp, rotate(t, tp, s))
 	l, year := listOf(t, tp, s), 8760*time.Hour
 	for name, tc := range map[string]struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// Phase is the phase of the rotation of an authority or of the service-account key. A setup can remain in any phase:
+// Phase is the phase of the rotation of an authority or of a key. A setup can remain in any phase:
 // all components trust everything that can be presented in it, and in the phases before and after it.
 type Phase string
 
@@ -25,7 +25,7 @@ const (
 	PhaseSwitch Phase = "switch"
 )
 
-// Rotation is the rotation of an authority or of the service-account key.
+// Rotation is the rotation of an authority or of a key.
 type Rotation interface {
 	// String returns the name that users see: "server CA".
 	String() string
@@ -39,16 +39,16 @@ type Rotation interface {
 	Advance(t *topology.Topology, s *State, from Phase, now time.Time) (*State, error)
 }
 
-// AllRotations returns the rotations of all authorities and of the service-account key.
+// AllRotations returns the rotations of all authorities and keys.
 func AllRotations() Rotations {
 	var all Rotations
 	for _, ca := range topology.CAs {
 		all = append(all, RotationOf(ca))
 	}
-	return append(all, KeyRotation{})
+	return append(all, KeyRotation{}, EncryptionRotation{})
 }
 
-// Rotations are rotations that go through their phases together: of authorities, or of the service-account key.
+// Rotations are rotations that go through their phases together: of authorities, or of one key.
 type Rotations []Rotation
 
 // String returns the names that users see: "server CA, client CA".
@@ -70,6 +70,9 @@ func (all Rotations) Has(ca topology.CA) bool {
 
 // OfServiceAccount reports whether the rotation of the service-account key is one of them.
 func (all Rotations) OfServiceAccount() bool { return slices.Contains(all, Rotation(KeyRotation{})) }
+
+// OfEncryption reports whether the rotation of the encryption key is one of them.
+func (all Rotations) OfEncryption() bool { return slices.Contains(all, Rotation(EncryptionRotation{})) }
 
 // Phase returns the earliest phase that one of them is in.
 func (all Rotations) Phase(s *State) Phase {

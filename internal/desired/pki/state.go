@@ -63,6 +63,7 @@ type State struct {
 	Installation   Installation
 	CAs            map[topology.CA]Authority
 	ServiceAccount ServiceAccount
+	Encryption     Encryption
 	Leaves         map[LeafKey]Pair
 }
 
@@ -116,7 +117,7 @@ func decodeInstallation(raw []byte) (i Installation, err error) {
 type Store interface {
 	// Load returns the PKI. An empty store returns an empty State.
 	Load(ctx context.Context) (*State, error)
-	// Save writes the authorities and the service-account keys, and the leaves if the store holds them itself. It
+	// Save writes the authorities and the keys, and the leaves if the store holds them itself. It
 	// replaces only what it has loaded: it fails with ErrChanged if another run has changed the store since then.
 	Save(ctx context.Context, s *State) error
 	// DeleteLeaves deletes certificates and their keys. A store that leaves certificates in the Secrets that use them

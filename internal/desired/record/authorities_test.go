@@ -82,6 +82,9 @@ func TestFurtherCertificates(t *testing.T) {
 func TestPreviousWhileANextOneIsPending(t *testing.T) {
 	other := ensured(t, &pki.State{})
 	for _, rotation := range pki.AllRotations() {
+		if rotation == (pki.EncryptionRotation{}) {
+			continue // it has one previous key at most
+		}
 		all := phases(t, rotation)
 		for i, applied := range all[:3] {
 			known, next := numbered(applied), *all[i+1]
@@ -230,4 +233,31 @@ func TestKeyedIsStored(t *testing.T) {
 	require.True(t, known.Equal(read))
 	read.Keyed = known.Keyed[:3]
 	require.False(t, known.Equal(read))
+}
+
+// Without the key that encrypts data, nothing can read it: no flag allows that.
+func TestCheckEncryption(t *testing.T) {
+	all := phases(t, pki.EncryptionRotation{})
+	plain := *all[0]
+	plain.Encryption = pki.Encryption{}
+	for name, tc := range map[string]struct {
+		known *record.Record
+		state *pki.State
+		lost  bool
+	}{
+		"a new installation": {(*record.Record)(nil), &plain, false},
+		"nothing encrypted":  {numbered(&plain), &plain, false},
+		"the key":            {numbered(all[0]), all[0], false},
+		"the previous key":   {numbered(all[1]), all[2], false},
+		"no key":             {numbered(all[0]), &plain, true},
+		"another key":        {numbered(all[0]), all[3], true},
+	} {
+		err := tc.known.CheckEncryption(tc.state, "the store")
+		if !tc.lost {
+			require.NoError(t, err, name)
+			continue
+		}
+		require.ErrorContains(t, err, "the store does not have the encryption key of installation ", name)
+		require.ErrorContains(t, err, "without it, the data in etcd cannot be read", name)
+	}
 }

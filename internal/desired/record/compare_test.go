@@ -18,9 +18,14 @@ import (
 
 func ensured(t *testing.T, s *pki.State) *pki.State {
 	t.Helper()
-	res, err := pki.Ensure(topologytest.Build(t, ""), s, pki.Options{Now: testutil.Start()})
+	res, err := pki.Ensure(encrypting(t), s, pki.Options{Now: testutil.Start()})
 	require.NoError(t, err)
 	return res.State
+}
+
+// encrypting is a setup with all kinds of keys.
+func encrypting(t *testing.T) *topology.Topology {
+	return topologytest.Build(t, "spec: {encryption: {}}")
 }
 
 // phases are the states of a rotation, one after the other: before it, distributed, switched, and finished.
@@ -28,7 +33,7 @@ func phases(t *testing.T, r pki.Rotation) []*pki.State {
 	t.Helper()
 	all := []*pki.State{ensured(t, &pki.State{})}
 	for _, from := range []pki.Phase{pki.PhaseNone, pki.PhaseDistribute, pki.PhaseSwitch} {
-		next, err := r.Advance(topologytest.Build(t, ""), all[len(all)-1], from, testutil.Start())
+		next, err := r.Advance(encrypting(t), all[len(all)-1], from, testutil.Start())
 		require.NoError(t, err)
 		if from == pki.PhaseSwitch && r == (pki.KeyRotation{}) {
 			next, err = pki.DropEarlierKeys(next)

@@ -101,6 +101,9 @@ func (r *Redactor) KnowKeys(s *pki.State) {
 	for _, leaf := range s.Leaves {
 		keys = append(keys, leaf.Key)
 	}
+	for _, key := range s.Encryption.Keys() {
+		keys = append(keys, []byte(key))
+	}
 	for _, key := range keys {
 		r.Know(string(key))
 	}

@@ -114,7 +114,7 @@ func etcdPrefix(i pki.Installation, c *topology.Component) string {
 }
 
 // shardFlags returns the flags of kcp start (kcp: pkg/server/options).
-func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component) []flag {
+func shardFlags(t *topology.Topology, s *pki.State, c *topology.Component) []flag {
 	r := release.Of(c.Version)
 	fl := serving(c)
 	fl = append(fl, []flag{
@@ -164,7 +164,8 @@ func shardFlags(t *topology.Topology, i pki.Installation, c *topology.Component)
 		// Without it, a process that terminates waits for the watches of its clients until it is killed.
 		{"shutdown-watch-termination-grace-period", fmt.Sprintf("%ds", watchSeconds)},
 	}...)
-	return slices.Concat(fl, authorizationFlags(c), auditFlags(c), gates(c), storage(i, c), logging(c))
+	return slices.Concat(fl, authorizationFlags(c), auditFlags(c), gates(c), storage(s.Installation, c),
+		encryptionFlags(t, s, c), logging(c))
 }
 
 // gates returns the flag for the feature gates that the release of a component knows: with others it exits at once.

@@ -82,14 +82,14 @@ type workload struct {
 	ClaimTemplates   []dict
 }
 
-func newWorkload(t *topology.Topology, i pki.Installation, c *topology.Component, srcs []source) workload {
+func newWorkload(t *topology.Topology, s *pki.State, c *topology.Component, srcs []source) workload {
 	p := programOf(c.Kind)
 	w := workload{
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(read(c, srcs))},
 		GracePeriod:    graceSeconds,
 		Container:      containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
-		Command: p.command, Args: p.args(process{t, i, c}), Resources: c.Resources,
+		Command: p.command, Args: p.args(process{t, s, c}), Resources: c.Resources,
 	}
 	if p := c.Cluster.IPFamilyPolicy; p != "" {
 		w.IPFamilyPolicy = p

@@ -8,7 +8,7 @@ import (
 // process is the process of a component.
 type process struct {
 	t *topology.Topology
-	i pki.Installation
+	s *pki.State
 	c *topology.Component
 }
 
@@ -29,7 +29,7 @@ func programOf(k topology.Kind) program {
 		return program{[]string{"etcd"}, func(p process) []flag { return etcdFlags(p.c) },
 			(*workload).setEtcd, (*objects).etcd}
 	case topology.CacheServer:
-		return program{[]string{"/" + k.Program()}, func(p process) []flag { return cacheServerFlags(p.i, p.c) },
+		return program{[]string{"/" + k.Program()}, func(p process) []flag { return cacheServerFlags(p.s.Installation, p.c) },
 			(*workload).setServer, (*objects).server}
 	case topology.FrontProxy:
 		return program{[]string{"/" + k.Program()}, func(p process) []flag { return frontProxyFlags(p.t, p.c) },
@@ -42,13 +42,13 @@ func programOf(k topology.Kind) program {
 			(*workload).setAgent, (*objects).agent}
 	case topology.Workloads:
 		return program{[]string{"/" + topology.ManagedBy, "controller"},
-			func(p process) []flag { return controllerFlags(p.i, p.c) },
+			func(p process) []flag { return controllerFlags(p.s.Installation, p.c) },
 			(*workload).setController, (*objects).controller}
 	case topology.Physical:
 		return program{[]string{"/" + topology.ManagedBy, "syncer"}, func(p process) []flag { return syncerFlags(p.c) },
 			(*workload).setSyncer, (*objects).syncer}
 	}
-	return program{[]string{"/" + k.Program(), "start"}, func(p process) []flag { return shardFlags(p.t, p.i, p.c) },
+	return program{[]string{"/" + k.Program(), "start"}, func(p process) []flag { return shardFlags(p.t, p.s, p.c) },
 		(*workload).setServer, (*objects).server}
 }
 

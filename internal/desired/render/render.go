@@ -230,6 +230,7 @@ func (b *objects) base() {
 	b.add(secretTemplate, b.data(b.r.t.Object(topology.ServiceAccountPart), "Opaque", map[string][]byte{
 		serviceAccountKey: sa.Key, serviceAccountPublic: sa.Public,
 	}))
+	b.encryptionSecret()
 }
 
 // workload adds the objects of a component that runs: certificates, kubeconfigs and configuration, then the
@@ -240,7 +241,7 @@ func (b *objects) workload() {
 		srcs = append(srcs, b.kubeconfigs(kcs))
 	}
 	if b.c.IsShard() {
-		srcs = append(srcs, b.serviceAccount())
+		srcs = append(append(srcs, b.serviceAccount()), b.encryption()...)
 	}
 	if credential := b.c.ClusterCredential(); credential != nil {
 		srcs = append(srcs, b.clusterCredential(*credential))
@@ -250,7 +251,7 @@ func (b *objects) workload() {
 	}
 	srcs = append(srcs, b.config()...)
 	b.network()
-	programOf(b.c.Kind).objects(b, newWorkload(b.r.t, b.r.state.Installation, b.c, srcs))
+	programOf(b.c.Kind).objects(b, newWorkload(b.r.t, b.r.state, b.c, srcs))
 }
 
 // server adds the objects of a kcp server.

@@ -100,6 +100,8 @@ const (
 	CAPart = "ca"
 	// ServiceAccountPart is the Secret with the keys of service accounts.
 	ServiceAccountPart = "service-account"
+	// EncryptionPart is the Secret with the keys with which shards encrypt objects in etcd.
+	EncryptionPart = "encryption"
 	// InventoryPart is the Secret that records what was applied to a cluster.
 	InventoryPart = "inventory"
 )
@@ -117,6 +119,7 @@ const (
 	dirCA             = "ca"
 	dirKubeconfig     = "kubeconfig"
 	dirServiceAccount = "service-account"
+	dirEncryption     = "encryption"
 	dirEtcd           = "etcd"
 	dirConfig         = "config"
 )
@@ -148,6 +151,9 @@ func TokenFile(name string) string { return name + ".token" }
 
 // ServiceAccount returns a file of the service-account key pair.
 func (Files) ServiceAccount(name string) string { return path.Join(dirServiceAccount, name) }
+
+// Encryption returns the file with the configuration and the keys with which a shard encrypts objects in etcd.
+func (Files) Encryption() string { return path.Join(dirEncryption, "config.yaml") }
 
 // ExternalEtcd returns a file of the client credentials for an external etcd: ca.crt, tls.crt or tls.key.
 func (Files) ExternalEtcd(name string) string { return path.Join(dirEtcd, name) }

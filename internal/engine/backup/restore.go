@@ -115,6 +115,8 @@ func (r *Restore) plan(ctx context.Context) (*Plan, error) {
 	}
 	if p.Keys {
 		err = r.checkKeys()
+	} else {
+		err = r.checkEncryption(ctx)
 	}
 	return p, errors.Join(err, r.Place.Placeable(ctx, r.components(slices.Concat(p.Restored, p.Emptied))))
 }
@@ -254,6 +256,38 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	known.Restoring = ""
 	known.Awaiting = nil
 	return r.Runtime.Keep(ctx, known)
+}
+
+// checkEncryption refuses data that is encrypted with a key that the installation does not have any more, and data that
+// the next step of a rotation would make unreadable.
+func (r *Restore) checkEncryption(ctx context.Context) error {
+	raw, err := r.read(ctx, archive.FileRecord)
+	if err != nil {
+		return err
+	}
+	then, err := record.Decode(raw)
+	if err != nil {
+		return err
+	}
+	state, err := r.Runtime.Store().Load(ctx)
+	if err != nil {
+		return err
+	}
+	key := pki.EncryptionRotation{}.Key()
+	have := state.Fingerprints()[key].All()
+	for _, f := range then.Authorities[key].All() {
+		if !slices.Contains(have, f) {
+			return clierr.New(clierr.Failed, "use a backup that was taken after kcpctl encryption rotate",
+				"the backup can have data that is encrypted with key %s, which the installation does not have any more",
+				record.Short(f))
+		}
+	}
+	if state.Encryption.Phase == pki.PhaseSwitch {
+		return clierr.New(clierr.Failed, "run kcpctl encryption rotate first: it continues",
+			"the %s is being rotated: the previous one would be removed although restored data needs it",
+			pki.EncryptionRotation{})
+	}
+	return nil
 }
 
 // keys restores the PKI, and returns the record of the backup without what describes where data was.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
@@ -41,6 +42,10 @@ func (s staying) String() string { return s.cluster.Path + ": " + s.reason }
 // destinations returns where logical clusters can move to, except to the shards that are leaving. It reads the
 // Workspace objects of all shards.
 func (m *mover) destinations(ctx context.Context) (*destinations, error) {
+	if m.state.Encryption.Phase == pki.PhaseSwitch {
+		return nil, clierr.New(clierr.Failed, "run kcpctl encryption rotate first: it continues",
+			"workspaces cannot move while their objects are encrypted with another key: what moves stays as it is stored")
+	}
 	d := &destinations{
 		selectors: map[kcp.WorkspaceRef]labels.Selector{}, refused: map[string]error{}, started: map[string]string{},
 	}

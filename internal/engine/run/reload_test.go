@@ -109,7 +109,7 @@ func TestSwitchWaitsWhereClientsWouldBeCutOff(t *testing.T) {
 		_, err = rotate.Run(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, []string{
-			"distribute trust in a new server CA", "make sure that the new server CA is trusted everywhere", waits, "switch to the new server CA",
+			"distribute a new server CA", "make sure that the new server CA is known everywhere", waits, "switch to the new server CA",
 		}, *titles)
 	})
 }

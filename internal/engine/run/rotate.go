@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// Rotate takes certificate authorities or the service-account key from one phase of a rotation to the next while kcp
+// Rotate takes certificate authorities or a key from one phase of a rotation to the next while kcp
 // serves: first everything trusts the new one, then the new one signs. All rotations go through a phase together. It
 // can be interrupted at any moment and run again. RotateCAs and RotateKey add how a rotation ends.
 type Rotate struct {
@@ -50,14 +50,14 @@ func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 	behind := r.Rotations.In(state, phase)
 	switch phase {
 	case pki.PhaseNone:
-		if err := r.advance(ctx, behind, phase, fmt.Sprintf("distribute trust in a new %s", behind)); err != nil {
+		if err := r.advance(ctx, behind, phase, fmt.Sprintf("distribute a new %s", behind)); err != nil {
 			return "", err
 		}
 		if r.Pause || r.Show != nil || r.Stops(state) != nil {
 			return pki.PhaseDistribute, nil
 		}
 	case pki.PhaseDistribute:
-		if err := r.settle(ctx, fmt.Sprintf("make sure that the new %s is trusted everywhere", behind)); err != nil {
+		if err := r.settle(ctx, fmt.Sprintf("make sure that the new %s is known everywhere", behind)); err != nil {
 			return phase, err
 		}
 		if r.Stops(state) != nil {
@@ -197,11 +197,16 @@ func (r *Rotate) roll(ctx context.Context, title string, change pkiChange) error
 	defer func() { r.Up.change = nil }()
 	r.Up.Options.DryRun = r.Show != nil
 	res, err := r.Up.Run(ctx)
-	if err != nil || r.Show == nil {
+	switch {
+	case err != nil:
 		return err
+	case r.Show != nil:
+		r.Show(res.Plan)
+		return res.Refused
+	case change != nil && res.Plan.Empty(): // it concerns no component, so the run has saved nothing
+		return ChangeStore(ctx, r.Topology, r.storeRuntime(), r.Store, change)
 	}
-	r.Show(res.Plan)
-	return res.Refused
+	return nil
 }
 
 // storeRuntime is the runtime whose lock protects the store; nil if only the store is changed.

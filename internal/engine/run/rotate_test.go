@@ -44,6 +44,9 @@ func (w *world) rotation(all ...pki.Rotation) (rotator, *run.Rotate, *[]string) 
 // each rotation is tried in a world of its own.
 func eachRotation(t *testing.T, test func(t *testing.T, w *world, r pki.Rotation)) {
 	for _, r := range pki.AllRotations() {
+		if r == (pki.EncryptionRotation{}) {
+			continue // see TestRotateEncryption
+		}
 		t.Run(r.String(), func(t *testing.T) {
 			inWorld(t, sharded, func(t *testing.T, w *world) {
 				w.mustRun(t)
@@ -71,7 +74,7 @@ func TestRotateTrustsFirst(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, settled(r), phase)
 		require.Equal(t, []string{
-			fmt.Sprintf("distribute trust in a new %s", r),
+			fmt.Sprintf("distribute a new %s", r),
 			fmt.Sprintf("switch to the new %s", r),
 		}, *titles)
 
@@ -96,7 +99,7 @@ func TestRotatePauses(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, settled(r), phase, "the same command goes on")
 		require.Equal(t, []string{
-			fmt.Sprintf("make sure that the new %s is trusted everywhere", r),
+			fmt.Sprintf("make sure that the new %s is known everywhere", r),
 			fmt.Sprintf("switch to the new %s", r),
 		}, *titles)
 	})
@@ -143,7 +146,7 @@ func TestRotateSeveralAtOnce(t *testing.T) {
 		require.Equal(t, pki.PhaseSwitch, phase)
 		require.NoError(t, rotate.Finish(t.Context()))
 		require.Equal(t, []string{
-			"distribute trust in a new server CA",
+			"distribute a new server CA",
 			"switch to the new server CA, client CA",
 			"make sure that everything has switched to the new server CA, client CA",
 			"remove the previous server CA, client CA",

@@ -40,7 +40,7 @@ func (p *preparation) identity() pki.Installation {
 // sameAuthorities refuses a PKI that is not the installation's.
 func (p *preparation) sameAuthorities(r *record.Record, loaded *pki.State) error {
 	if p.Options.ReplaceAuthorities {
-		return nil
+		return r.CheckEncryption(loaded, p.Runtime.Store().String())
 	}
 	return r.CheckAuthorities(loaded, p.Runtime.Store().String(), p.Options.AllowTrustChange...)
 }

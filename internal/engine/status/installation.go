@@ -70,15 +70,18 @@ func deployed(it plan.Item) bool {
 // rotations finds the rotations in progress. The authorities in the same phase continue together.
 func (c *collector) rotations() {
 	for _, phase := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
-		var authorities, key pki.Rotations
+		var authorities, key, encryption pki.Rotations
 		for _, r := range pki.AllRotations().In(c.state, phase) {
-			if r == (pki.KeyRotation{}) {
+			switch r {
+			case pki.KeyRotation{}:
 				key = append(key, r)
-				continue
+			case pki.EncryptionRotation{}:
+				encryption = append(encryption, r)
+			default:
+				authorities = append(authorities, r)
 			}
-			authorities = append(authorities, r)
 		}
-		for _, all := range []pki.Rotations{authorities, key} {
+		for _, all := range []pki.Rotations{authorities, key, encryption} {
 			if len(all) == 0 {
 				continue
 			}
@@ -113,7 +116,7 @@ func (c *collector) countRotated() {
 
 // uses reports whether a component has certificates or keys that rotations change, or trusts them.
 func (c *collector) uses(comp *topology.Component, all pki.Rotations) bool {
-	if all.OfServiceAccount() {
+	if all.OfServiceAccount() || all.OfEncryption() {
 		return comp.IsShard()
 	}
 	trusts := slices.ContainsFunc(c.topology.Bundles(comp), all.Has)

@@ -132,10 +132,10 @@ type Shard struct {
 	LogicalClusters *int `json:"logicalClusters,omitempty"`
 }
 
-// Rotation is the phase of a rotation of some authorities, or of the service-account key.
+// Rotation is the phase of a rotation of some authorities, or of a key.
 type Rotation struct {
 	pki.Rotations `json:"-"`
-	// Of names what is rotated: server-ca, client-ca, service-account-key.
+	// Of names what is rotated: server-ca, client-ca, service-account-key, encryption-key.
 	Of    []string  `json:"of"`
 	Phase pki.Phase `json:"phase"`
 	// Incomplete is set while not every component has what the phase brings. Done is how many of the components that

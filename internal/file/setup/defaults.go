@@ -55,6 +55,7 @@ func SetDefaults(s *v1alpha1.Setup) {
 	defaultAuthentication(spec)
 	defaultAuthorization(spec)
 	defaultAudit(spec)
+	defaultEncryption(spec.Encryption)
 	defaultPathMappings(spec)
 	defaultAgents(spec)
 	defaultWorkloads(spec)

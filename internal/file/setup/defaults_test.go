@@ -82,6 +82,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"AuditRules.OmitManagedFields":      {own.Policy.OmitManagedFields, false},
 		"Authorization.Order":               {len(set.Authorization.Order), 0}, // kcp knows its order
 		"AuthorizationWebhook.Version":      {set.Authorization.Webhook.Version, "v1"},
+		"Encryption.Resources":              {parse(t, minimal+"spec: {encryption: {}}\n").Spec.Encryption.Resources[0], "secrets"},
 		"Defaults.LogFormat":                {set.Defaults.LogFormat, ""}, // the default of kcp
 		"Defaults.ProfilerPort":             {set.Defaults.ProfilerPort, int32(0)},
 		"HomeWorkspaces.CreatorGroups":      {len(set.HomeWorkspaces.CreatorGroups), 0}, // the default of kcp

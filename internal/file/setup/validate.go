@@ -37,6 +37,7 @@ func Validate(s *v1alpha1.Setup) field.ErrorList {
 	v.authentication()
 	v.authorization()
 	v.audit()
+	v.encryption()
 	v.kcpSettings()
 	v.frontProxies()
 	v.kubeconfigs()

@@ -1,0 +1,83 @@
+package cmd
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+)
+
+func newEncryptionCmd(env *Env) *cobra.Command {
+	c := &cobra.Command{
+		Use:   "encryption",
+		Short: "Manage the encryption of objects in etcd",
+	}
+	c.AddCommand(newRotateEncryptionCmd(env))
+	return c
+}
+
+type rotateEncryptionOptions struct{ rotateOptions }
+
+func newRotateEncryptionCmd(env *Env) *cobra.Command {
+	o := &rotateEncryptionOptions{rotateOptions{env: env}}
+	c := &cobra.Command{
+		Use:   "rotate",
+		Short: "Replace the key that encrypts objects in etcd",
+		Long: `Distribute a new key to all shards, encrypt with it, write all existing objects again, and remove the
+previous key, while kcp serves. Components are rolled one after another in each of these steps.
+
+In a setup that runs, the command also brings a change of spec.encryption into effect, after kcpctl up: it encrypts
+the existing objects of the resources, or stores them without encryption again. After an interruption the same
+command continues. Until it has ended, workspaces cannot move to other shards.`,
+		Example: "  kcpctl encryption rotate",
+		Args:    noArgs,
+		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+	}
+	o.setup.addStarting(c.Flags())
+	o.rollout.addOnline(c)
+	return c
+}
+
+func (o *rotateEncryptionOptions) run(ctx context.Context) error {
+	rotations := pki.Rotations{pki.EncryptionRotation{}}
+	if o.rollout.inClient() {
+		return o.printClient(rotations)
+	}
+	r, rotate, err := o.openRotation(ctx, rotations)
+	if err != nil {
+		return err
+	}
+	defer r.close()
+	if err := (&run.RotateEncryption{Rotate: rotate}).Run(ctx); err != nil {
+		return o.explain(err)
+	}
+	if o.rollout.dry() || o.rollout.wait.output == outputJSON {
+		return nil
+	}
+	done := "nothing is encrypted any more."
+	if wanted := pki.EncryptedResources(r.session.topology); len(wanted) > 0 {
+		done = fmt.Sprintf("all %s are encrypted with the new key.", strings.Join(wanted, " and "))
+	}
+	fmt.Fprintf(o.env.Streams.Err, "\nkcp %q: %s Earlier backups need the keys of their time.\n", r.session.topology.Name,
+		done)
+	return nil
+}
+
+// tellEncryption says how to encrypt, or to decrypt, what up only prepares in a setup that runs.
+func (o *upOptions) tellEncryption(s *session, e pki.Encryption) {
+	wanted := pki.EncryptedResources(s.topology)
+	pending := slices.DeleteFunc(e.Covers(wanted), func(r string) bool { return e.Encrypts(r, wanted) })
+	if len(pending) == 0 && e.Phase == pki.PhaseNone {
+		return
+	}
+	what := "The rotation of the encryption key is not complete"
+	if len(pending) > 0 {
+		what = fmt.Sprintf("The encryption of %s is prepared", strings.Join(pending, " and "))
+	}
+	fmt.Fprintf(o.env.Streams.Err, "\n%s: continue with %s\n", what, o.setup.command("encryption rotate"))
+}

@@ -1,0 +1,175 @@
+package pki
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/base64"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// encryptionKeySize is the size of a key in bytes (Kubernetes: apiserver/pkg/apis/apiserver/validation, secretbox).
+const encryptionKeySize = 32
+
+// Encryption holds the keys with which shards encrypt objects in etcd. Each of them decrypts: nothing else can read the
+// objects. All shards have the same keys, because a workspace that moves takes its objects along as they are stored.
+type Encryption struct {
+	// Key is the key that encrypts, in base64. It is empty if the setup has never encrypted anything.
+	Key string `json:"key"`
+	// Next will encrypt. It is set while the rotation is in PhaseDistribute, but not if Key is the first one.
+	Next string `json:"next,omitempty"`
+	// Previous has encrypted before. It is set while the rotation is in PhaseSwitch.
+	Previous string `json:"previous,omitempty"`
+	// Resources are the resources that shards encrypt: secrets. They can read others that are encrypted.
+	Resources []string `json:"resources,omitempty"`
+	// Phase is the phase of the rotation. In PhaseSwitch, objects may still be stored as they were before.
+	Phase Phase `json:"phase,omitempty"`
+}
+
+// Keys returns the key that encrypts, and then those that only decrypt.
+func (e Encryption) Keys() []string {
+	return slices.DeleteFunc([]string{e.Key, e.Next, e.Previous}, func(k string) bool { return k == "" })
+}
+
+// Covers returns the resources of which objects are encrypted, or may be, given those that the setup wants.
+func (e Encryption) Covers(wanted []string) []string {
+	all := slices.Concat(wanted, e.Resources)
+	slices.Sort(all)
+	return slices.Compact(all)
+}
+
+// Encrypts reports whether shards encrypt new objects of a resource.
+func (e Encryption) Encrypts(resource string, wanted []string) bool {
+	return slices.Contains(wanted, resource) && slices.Contains(e.Resources, resource)
+}
+
+// EncryptionKeyName returns the name of a key, which is stored with each object that the key has encrypted.
+func EncryptionKeyName(key string) string {
+	return "key-" + fingerprint([]byte(key))[len("sha256:"):][:16]
+}
+
+func newEncryptionKey() string {
+	key := make([]byte, encryptionKeySize)
+	_, _ = rand.Read(key) // it never fails
+	return base64.StdEncoding.EncodeToString(key)
+}
+
+func (e Encryption) encode() []byte {
+	if e.Key == "" {
+		return nil
+	}
+	raw, err := json.Marshal(e)
+	if err != nil {
+		panic("encode texts: " + err.Error())
+	}
+	return raw
+}
+
+// decodeEncryption does not return the cause of a failure, which could quote a key.
+func decodeEncryption(raw []byte) (e Encryption, err error) {
+	if len(raw) == 0 {
+		return e, nil
+	}
+	d := json.NewDecoder(bytes.NewReader(raw))
+	d.DisallowUnknownFields() // a PKI is refused rather than written back without a part of it
+	if d.Decode(&e) != nil || e.Key == "" {
+		return Encryption{}, errors.New("it is not what kcpctl has written")
+	}
+	for _, key := range e.Keys() {
+		if raw, err := base64.StdEncoding.DecodeString(key); err != nil || len(raw) != encryptionKeySize {
+			return Encryption{}, fmt.Errorf("a key does not have %d bytes", encryptionKeySize)
+		}
+	}
+	return e, nil
+}
+
+func (e Encryption) fingerprints() Fingerprints {
+	f := Fingerprints{Current: fingerprint([]byte(e.Key))}
+	if e.Next != "" {
+		f.Next = fingerprint([]byte(e.Next))
+	}
+	if e.Previous != "" {
+		f.Previous = []string{fingerprint([]byte(e.Previous))}
+	}
+	return f
+}
+
+// ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, the key only
+// decrypts at first: a replica that does not have it could not read what others encrypt.
+func (e *ensurer) ensureEncryption() {
+	wanted, state := e.t.Setup.Spec.Encryption, &e.result.State.Encryption
+	switch {
+	case wanted == nil:
+	case state.Key == "" && !e.hasLeaf():
+		*state = Encryption{Key: newEncryptionKey(), Resources: wanted.Resources}
+	case state.Key == "":
+		*state = Encryption{Key: newEncryptionKey(), Phase: PhaseDistribute}
+	case len(state.Resources) == 0 && state.Phase == PhaseNone: // the setup encrypts again
+		state.Phase = PhaseDistribute
+	}
+}
+
+// hasLeaf reports whether a certificate of the setup was issued before.
+func (e *ensurer) hasLeaf() bool {
+	return slices.ContainsFunc(e.table, func(c Cert) bool { _, ok := e.result.State.Leaves[c.Key()]; return ok })
+}
+
+// EncryptionRotation is the rotation of the key that encrypts objects in etcd, and the way to encrypt other resources,
+// or none any more, in a setup that runs.
+type EncryptionRotation struct{}
+
+// String returns the name that users see.
+func (EncryptionRotation) String() string { return "encryption key" }
+
+// Key returns the name in JSON.
+func (EncryptionRotation) Key() string { return "encryption-key" }
+
+// Phase returns the phase of the rotation in a state.
+func (EncryptionRotation) Phase(s *State) Phase { return s.Encryption.Phase }
+
+// Advance moves the rotation from a phase to the next. Before it ends PhaseSwitch, all objects must have been written
+// again. The last key stays in the PKI: backups may need it.
+func (r EncryptionRotation) Advance(t *topology.Topology, s *State, from Phase, _ time.Time) (*State, error) {
+	if err := inPhase(r, s, from); err != nil {
+		return nil, err
+	}
+	if s.Encryption.Key == "" {
+		return nil, clierr.New(clierr.Failed, "set spec.encryption in the setup file, and run kcpctl up: it creates the key",
+			"rotate the %s: the setup has none", r)
+	}
+	out := s.clone()
+	e := &out.Encryption
+	wanted := EncryptedResources(t)
+	switch from {
+	case PhaseNone:
+		if len(wanted) > 0 {
+			e.Next = newEncryptionKey()
+		}
+		e.Phase = PhaseDistribute
+	case PhaseDistribute:
+		if e.Next != "" {
+			e.Previous = e.Key
+			e.Key = e.Next
+			e.Next = ""
+		}
+		e.Resources = e.Covers(wanted)
+		e.Phase = PhaseSwitch
+	case PhaseSwitch:
+		*e = Encryption{Key: e.Key, Resources: wanted}
+	}
+	return out, nil
+}
+
+// EncryptedResources returns the resources that a setup encrypts.
+func EncryptedResources(t *topology.Topology) []string {
+	if e := t.Setup.Spec.Encryption; e != nil {
+		return e.Resources
+	}
+	return nil
+}

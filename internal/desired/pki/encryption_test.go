@@ -1,0 +1,133 @@
+package pki
+
+import (
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const (
+	plain    = "spec:\n  version: v0.32.3\n"
+	secrets  = plain + "  encryption: {}\n"
+	both     = plain + "  encryption: {resources: [secrets, configmaps]}\n"
+	settings = plain + "  encryption: {resources: [configmaps]}\n"
+)
+
+// A new installation encrypts from the beginning. In one that runs, the key only decrypts until it is everywhere.
+func TestEncryptionBegins(t *testing.T) {
+	_, s := issued(t, secrets)
+	require.True(t, s.Encryption.Encrypts("secrets", []string{"secrets"}))
+	require.Equal(t, PhaseNone, EncryptionRotation{}.Phase(s))
+
+	_, s = issued(t, plain)
+	require.Equal(t, Encryption{}, s.Encryption)
+	tp := topologytest.Build(t, secrets)
+	s = ensure(t, tp, s, now()).State
+	require.NotEmpty(t, s.Encryption.Key)
+	require.False(t, s.Encryption.Encrypts("secrets", []string{"secrets"}))
+	require.Equal(t, PhaseDistribute, EncryptionRotation{}.Phase(s))
+	first := s.Encryption.Key
+	s = advance(t, tp, EncryptionRotation{}, s)
+	require.True(t, s.Encryption.Encrypts("secrets", []string{"secrets"}))
+	s = advance(t, tp, EncryptionRotation{}, s)
+	require.Equal(t, Encryption{Key: first, Resources: []string{"secrets"}}, s.Encryption)
+}
+
+// In each phase, and while a setup moves between two of them, every shard can read what another one writes.
+func TestShardsReadWhatOthersEncrypt(t *testing.T) {
+	for name, tc := range map[string]struct{ from, to string }{
+		"another key": {secrets, secrets}, "more resources": {secrets, both}, "fewer resources": {both, secrets},
+		"other resources": {secrets, settings}, "none": {both, plain}, "for the first time": {plain, both},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, before := issued(t, tc.from)
+			tp := topologytest.Build(t, tc.to)
+			last := ensure(t, tp, before, now()).State
+			states := []*State{last}
+			for range 3 {
+				if last.Encryption.Phase == PhaseNone && len(states) > 1 {
+					break
+				}
+				last = advance(t, tp, EncryptionRotation{}, last)
+				states = append(states, last)
+			}
+			requireReadable(t, topologytest.Build(t, tc.from), before, tp, states[0])
+			for i := range states[1:] {
+				requireReadable(t, tp, states[i], tp, states[i+1])
+			}
+			require.Equal(t, EncryptedResources(tp), last.Encryption.Resources)
+			require.Len(t, last.Encryption.Keys(), 1)
+		})
+	}
+}
+
+// requireReadable requires that shards with one state can read what shards with another one write, in both directions.
+func requireReadable(t *testing.T, atA *topology.Topology, a *State, atB *topology.Topology, b *State) {
+	t.Helper()
+	for _, pair := range []struct {
+		writer, reader *State
+		wAt, rAt       *topology.Topology
+	}{{a, b, atA, atB}, {b, a, atB, atA}} {
+		wanted := EncryptedResources(pair.wAt)
+		for _, resource := range pair.writer.Encryption.Covers(wanted) {
+			if !pair.writer.Encryption.Encrypts(resource, wanted) {
+				continue
+			}
+			require.Contains(t, pair.reader.Encryption.Keys(), pair.writer.Encryption.Key)
+			require.Contains(t, pair.reader.Encryption.Covers(EncryptedResources(pair.rAt)), resource)
+		}
+	}
+}
+
+// A setup that no longer encrypts keeps its key, with which backups can be read, and uses it when it encrypts again.
+func TestEncryptionEndsAndBeginsAgain(t *testing.T) {
+	_, s := issued(t, secrets)
+	key, off := s.Encryption.Key, topologytest.Build(t, plain)
+	for range 3 {
+		s = advance(t, off, EncryptionRotation{}, s)
+	}
+	require.Equal(t, Encryption{Key: key}, s.Encryption)
+	s = ensure(t, topologytest.Build(t, secrets), s, now()).State
+	require.Equal(t, Encryption{Key: key, Phase: PhaseDistribute}, s.Encryption)
+}
+
+func TestEncryptionKeyMustExist(t *testing.T) {
+	tp, s := issued(t, plain)
+	_, err := EncryptionRotation{}.Advance(tp, s, PhaseNone, time.Time{})
+	require.EqualError(t, err, "rotate the encryption key: the setup has none")
+}
+
+// A damaged key is refused without quoting it.
+func TestDamagedEncryption(t *testing.T) {
+	_, s := issued(t, secrets)
+	for _, damaged := range []string{
+		`{"key":"c2hvcnQ="}`, `{"key":"` + s.Encryption.Key + `","more":1}`, `{"key":"secret`, `{"next":"` + s.Encryption.Key + `"}`,
+		`{"key":"` + s.Encryption.Key + `","previous":"no base64"}`,
+	} {
+		encoded := Encode(s)
+		encoded[keyEncryption] = []byte(damaged)
+		_, err := Decode(encoded)
+		require.ErrorContains(t, err, "encryption.key: ")
+		require.NotContains(t, err.Error(), s.Encryption.Key)
+		require.NotContains(t, err.Error(), "secret")
+	}
+}
+
+func TestImportEncryption(t *testing.T) {
+	_, ours := issued(t, secrets)
+	_, theirs := issued(t, secrets)
+	empty, res, err := Import(&State{}, ours, now())
+	require.NoError(t, err)
+	require.Equal(t, ours.Encryption, empty.Encryption)
+	require.Contains(t, res.Added, "encryption key")
+	_, res, err = Import(ours, ours, now())
+	require.NoError(t, err)
+	require.Contains(t, res.Same, "encryption key")
+	only := &State{Encryption: theirs.Encryption}
+	_, _, err = Import(ours, only, now())
+	require.EqualError(t, err, "the setup already uses another encryption key; nothing was changed")
+}

@@ -1,0 +1,84 @@
+package render_test
+
+import (
+	"encoding/base64"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+// encryptionOf returns the configuration of the shards, with names instead of keys.
+func encryptionOf(t *testing.T, top *topology.Topology, s *pki.State) string {
+	t.Helper()
+	objects, err := render.Objects(top, s)
+	require.NoError(t, err)
+	i := slices.IndexFunc(objects, func(o render.Object) bool { return o.GetName() == "demo-encryption" })
+	flags := 0
+	for _, name := range []string{"demo-root", "demo-shard-alpha", "demo-front-proxy-main"} {
+		if slices.Contains(argsOf(t, objects, name), "--encryption-provider-config=/etc/kcp/encryption/config.yaml") {
+			flags++
+		}
+	}
+	if i < 0 {
+		require.Zero(t, flags)
+		return ""
+	}
+	require.Equal(t, 2, flags, "both shards")
+	encoded, _, err := unstructured.NestedString(objects[i].Object, "data", "config.key")
+	require.NoError(t, err)
+	text, err := base64.StdEncoding.DecodeString(encoded)
+	require.NoError(t, err)
+	out := strings.TrimPrefix(string(text), "apiVersion: apiserver.config.k8s.io/v1\nkind: EncryptionConfiguration\nresources:\n")
+	for name, key := range map[string]string{"current": s.Encryption.Key, "next": s.Encryption.Next, "previous": s.Encryption.Previous} {
+		if key != "" {
+			out = strings.ReplaceAll(out, "      - name: "+pki.EncryptionKeyName(key)+"\n        secret: "+key, "      - "+name)
+		}
+	}
+	return out
+}
+
+// In each phase of the rotation, the first provider writes, and all of them read.
+func TestEncryption(t *testing.T) {
+	top := topologytest.Build(t, "spec: {encryption: {}, shards: [{name: alpha}]}")
+	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	s := res.State
+	entry := func(first, second string) string {
+		return "- providers:\n" + first + second + "  resources:\n  - secrets\n"
+	}
+	box := func(keys ...string) string {
+		out := "  - secretbox:\n      keys:\n"
+		for _, k := range keys {
+			out += "      - " + k + "\n"
+		}
+		return out
+	}
+	const identity = "  - identity: {}\n"
+	off := topologytest.Build(t, "spec: {shards: [{name: alpha}]}")
+	require.Equal(t, entry(box("current"), identity), encryptionOf(t, top, s))
+	require.Equal(t, entry(identity, box("current")), encryptionOf(t, off, s), "what is encrypted can still be read")
+	for _, want := range []string{
+		entry(box("current", "next"), identity), entry(box("current", "previous"), identity), entry(box("current"), identity),
+	} {
+		s, err = pki.EncryptionRotation{}.Advance(top, s, s.Encryption.Phase, testutil.Start())
+		require.NoError(t, err)
+		require.Equal(t, want, encryptionOf(t, top, s))
+	}
+	for range 3 {
+		s, err = pki.EncryptionRotation{}.Advance(off, s, s.Encryption.Phase, testutil.Start())
+		require.NoError(t, err)
+	}
+	require.Empty(t, encryptionOf(t, off, s))
+
+	s.Encryption = pki.Encryption{Key: s.Encryption.Key, Phase: pki.PhaseDistribute}
+	require.Equal(t, entry(identity, box("current")), encryptionOf(t, top, s), "it is not everywhere yet")
+}

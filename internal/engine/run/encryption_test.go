@@ -1,0 +1,160 @@
+package run_test
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const (
+	encrypted = minimal + "spec: {encryption: {}, shards: [{name: alpha}]}\n"
+	// rewritten is the request that writes the only Secret of each shard again.
+	rewritten  = "PATCH /clusters/root/api/v1/namespaces/default/secrets/a"
+	listed     = "GET /clusters/*/api/v1/secrets"
+	migrations = "GET /clusters/root/apis/migration.kcp.io/v1alpha1/logicalclustermigrations"
+)
+
+// haveSecret gives each shard a Secret.
+func haveSecret(k *fakekcp.Kcp) {
+	secret := map[string]any{"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadata", "metadata": map[string]any{
+		"name": "a", "namespace": "default", "annotations": map[string]any{"kcp.io/cluster": "root"},
+	}}
+	k.Always(listed, fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{
+		"apiVersion": "meta.k8s.io/v1", "kind": "PartialObjectMetadataList", "metadata": map[string]any{}, "items": []any{secret},
+	}})
+	k.Always(rewritten, fakekcp.Answer{Code: http.StatusOK, Body: secret})
+	k.Always(migrations, migrating())
+}
+
+// migrating is a list of moves of logical clusters that kcpctl has begun.
+func migrating(clusters ...string) fakekcp.Answer {
+	items := []any{}
+	for _, c := range clusters {
+		_, name, _ := strings.Cut(kcp.MigrationPath(c), ":")
+		items = append(items, map[string]any{
+			"apiVersion": "migration.kcp.io/v1alpha1", "kind": "LogicalClusterMigration", "metadata": map[string]any{"name": name},
+			"spec": map[string]any{"logicalCluster": c, "destinationShard": "alpha"},
+		})
+	}
+	return fakekcp.Answer{Code: http.StatusOK, Body: map[string]any{
+		"apiVersion": "migration.kcp.io/v1alpha1", "kind": "LogicalClusterMigrationList", "metadata": map[string]any{}, "items": items,
+	}}
+}
+
+// encryption returns the rotation of the key that encrypts, and its titles.
+func (w *world) encryption() (*run.RotateEncryption, *[]string) {
+	var titles []string
+	return &run.RotateEncryption{Rotate: run.Rotate{
+		Rotations: pki.Rotations{pki.EncryptionRotation{}}, Topology: w.up.Topology, Store: w.rt.Store(), Up: w.up, Now: time.Now,
+		Begin: func(title string) func() { titles = append(titles, title); return func() {} },
+	}}, &titles
+}
+
+// A key is removed only after all shards have written all objects again.
+func TestRotateEncryption(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		first := w.rt.PKI().Encryption
+		require.Equal(t, []string{"secrets"}, first.Resources)
+		haveSecret(w.rt.Kcp)
+		w.rt.Kcp.Script(rewritten, fakekcp.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "inactive"))
+		w.rt.Kcp.Script(migrations, migrating("x7k2m9qd"))
+		rotate, titles := w.encryption()
+		require.EqualError(t, rotate.Run(t.Context()), "logical cluster x7k2m9qd is being moved to another shard")
+		require.ErrorContains(t, rotate.Run(t.Context()), "write secrets default/a of logical cluster root again: inactive")
+		require.Equal(t, first.Key, w.rt.PKI().Encryption.Previous)
+		require.True(t, w.mustRun(t).Plan.Empty(), "up undoes nothing")
+
+		*titles = nil
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Equal(t, []string{
+			"make sure that everything has switched to the new encryption key", "encrypt the existing objects again",
+			"remove the previous encryption key",
+		}, *titles)
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 4, "two shards, twice")
+		last := w.rt.PKI().Encryption
+		require.NotEqual(t, first.Key, last.Key)
+		require.Equal(t, pki.Encryption{Key: last.Key, Resources: []string{"secrets"}}, last)
+		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// In a setup that runs, up prepares the encryption, and the rotation begins it; and likewise when it ends.
+func TestEncryptionOfASetupThatRuns(t *testing.T) {
+	inWorld(t, sharded, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		rotate, _ := w.encryption()
+		require.EqualError(t, rotate.Run(t.Context()), `kcp "demo" encrypts nothing`)
+
+		w.use(topologytest.Build(t, encrypted))
+		w.mustRun(t)
+		key := w.rt.PKI().Encryption.Key
+		require.Equal(t, pki.Encryption{Key: key, Phase: pki.PhaseDistribute}, w.rt.PKI().Encryption)
+		rotate, titles := w.encryption()
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Equal(t, []string{
+			"make sure that the new encryption key is known everywhere", "switch to the new encryption key",
+			"encrypt the existing objects again", "remove the previous encryption key",
+		}, *titles)
+		require.Equal(t, pki.Encryption{Key: key, Resources: []string{"secrets"}}, w.rt.PKI().Encryption)
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 2)
+
+		w.use(topologytest.Build(t, sharded))
+		w.mustRun(t)
+		require.Equal(t, []string{"secrets"}, w.rt.PKI().Encryption.Resources, "what is encrypted can still be read")
+		rotate, _ = w.encryption()
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Equal(t, pki.Encryption{Key: key}, w.rt.PKI().Encryption)
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 4)
+		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// A rotation that another run has begun in the meantime keeps its keys.
+func TestRotateEncryptionBesideAnother(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		rotate, _ := w.encryption()
+		var other pki.Encryption
+		rotate.Begin = func(title string) func() {
+			if title == "remove the previous encryption key" {
+				second, _ := w.encryption()
+				require.NoError(t, second.Run(t.Context()))
+				w.rt.Kcp.Always(rewritten, fakekcp.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "inactive"))
+				third, _ := w.encryption()
+				require.ErrorContains(t, third.Run(t.Context()), "inactive")
+				other = w.rt.PKI().Encryption
+			}
+			return func() {}
+		}
+		requireError(t, rotate.Run(t.Context()), clierr.Conflict, "another run has changed the encryption key in the meantime")
+		require.Equal(t, pki.PhaseSwitch, other.Phase)
+		require.Equal(t, other, w.rt.PKI().Encryption)
+	})
+}
+
+// A lost key cannot be replaced: what it has encrypted could not be read any more.
+func TestALostEncryptionKeyIsNotReplaced(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		lost := *w.rt.PKI()
+		lost.Encryption = pki.Encryption{}
+		w.rt.OtherRun(&lost)
+		w.up.Options.ReplaceAuthorities = true
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "does not have the encryption key of installation")
+	})
+}

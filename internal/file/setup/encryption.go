@@ -1,0 +1,46 @@
+package setup
+
+import (
+	"strings"
+
+	"k8s.io/apimachinery/pkg/util/validation/field"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+)
+
+// flagEncryption begins the names of kcp's flags for the encryption of objects in etcd.
+const flagEncryption = "--encryption-provider-config"
+
+func defaultEncryption(e *v1alpha1.Encryption) {
+	if e != nil && len(e.Resources) == 0 {
+		e.Resources = []string{"secrets"}
+	}
+}
+
+// encryption checks which resources are encrypted. kcpctl must be able to list their objects on a shard, and those of
+// bound APIs need the identity of their APIExport. A configuration of the user would replace ours.
+func (v *validator) encryption() {
+	e := v.setup.Spec.Encryption
+	if e == nil {
+		return
+	}
+	at, seen := field.NewPath("spec", "encryption", "resources"), map[string]bool{}
+	for i, r := range e.Resources {
+		oneOf(v.fields, at.Index(i), r, "secrets", "configmaps")
+		v.unique(at.Index(i), r, seen)
+	}
+	v.noEncryptionArgs(field.NewPath("spec", "defaults"), v.setup.Spec.Defaults.ExtraArgs)
+	for _, p := range v.parts {
+		if p.kind.IsShard() {
+			v.noEncryptionArgs(p.path, p.ExtraArgs)
+		}
+	}
+}
+
+func (v *fields) noEncryptionArgs(p *field.Path, args []string) {
+	for i, arg := range args {
+		if strings.HasPrefix(arg, flagEncryption) {
+			v.forbidden(p.Child("extraArgs").Index(i), "spec.encryption sets %s: remove one of them", flagEncryption)
+		}
+	}
+}

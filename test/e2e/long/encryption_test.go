@@ -1,0 +1,146 @@
+package long
+
+import (
+	"compress/gzip"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/client/etcd/database"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/test/e2e/framework"
+)
+
+// confidential is a setup whose workspaces can move.
+const confidential = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  featureGates: {LogicalClusterMigration: true}
+  shards: [{name: alpha}]
+`
+
+// anywhere is a workspace that can move to any shard.
+const anywhere = `apiVersion: tenancy.kcp.io/v1alpha1
+kind: Workspace
+metadata: {name: on-alpha}
+`
+
+// withMarker is the data of the Secrets.
+const withMarker = "--from-literal=password=e2e-marker"
+
+// secretsIn returns how the Secrets named confidential are stored on a shard, according to a backup: "plain", or the
+// name of the key that has encrypted them.
+func secretsIn(t *testing.T, backup string, shard topology.ID) []string {
+	t.Helper()
+	packed, err := os.Open(filepath.Join(backup, archive.DatabaseFile(shard)))
+	require.NoError(t, err)
+	defer packed.Close()
+	z, err := gzip.NewReader(packed)
+	require.NoError(t, err)
+	raw := filepath.Join(t.TempDir(), "shard.db")
+	f, err := os.Create(raw)
+	require.NoError(t, err)
+	_, err = io.Copy(f, z)
+	require.NoError(t, err)
+	require.NoError(t, f.Close())
+
+	stored := map[string]string{}
+	db, err := database.Open(raw)
+	require.NoError(t, err)
+	defer db.Close()
+	encrypted := regexp.MustCompile(`^k8s:enc:secretbox:v1:(key-[0-9a-f]{16}):`)
+	isSecret := regexp.MustCompile(`/secrets/[^/]+/default/confidential$`)
+	_, err = db.Read(isSecret.Match, func(key, value []byte, deleted bool) error {
+		switch name := encrypted.FindSubmatch(value); {
+		case deleted:
+			delete(stored, string(key))
+		case name != nil:
+			stored[string(key)] = string(name[1])
+		case strings.Contains(string(value), "e2e-marker"):
+			stored[string(key)] = "plain"
+		default:
+			return fmt.Errorf("%s is neither encrypted nor plain", key)
+		}
+		return nil
+	})
+	require.NoError(t, err)
+	var out []string
+	for _, how := range stored {
+		out = append(out, how)
+	}
+	return out
+}
+
+// Objects in etcd are encrypted, with another key after a rotation, and can be read after a move to another shard.
+func TestLocalEncryption(t *testing.T) {
+	s := framework.NewLocal(t, "minimal")
+	s.Text = fmt.Sprintf(confidential, s.Name)
+	s.Write(t, s.Text)
+	s.Up(t)
+	b := newBackups(t, s)
+	on := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-alpha"}
+	stored := func(t *testing.T, shard topology.ID) string {
+		t.Helper()
+		all := secretsIn(t, b.create(t), shard)
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	readable := func(t *testing.T) {
+		t.Helper()
+		for _, get := range []func(...string) framework.Result{
+			func(args ...string) framework.Result { return s.Kubectl(t, args...) },
+			func(args ...string) framework.Result { return s.KubectlAs(t, on, args...) },
+		} {
+			r := get("get", "secret", "confidential", "--namespace", "default", "--output", "jsonpath={.data.password}").OK(t)
+			require.Equal(t, "ZTJlLW1hcmtlcg==", r.Stdout)
+		}
+	}
+	s.Kcpctl(t, "cordon", "root").OK(t)
+	create := s.Command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
+	create.Stdin = anywhere
+	create.Run(t.Context(), t).OK(t)
+	s.Kubectl(t, "wait", "workspace", "on-alpha", "--for=jsonpath={.status.phase}=Ready", "--timeout=3m").OK(t)
+	s.Kcpctl(t, "uncordon", "root").OK(t)
+	s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
+	s.Creates(t, on, "secret", "generic", "confidential", "--namespace", "default", withMarker)
+	require.Equal(t, "plain", stored(t, "root-shard"))
+
+	first := ""
+	framework.Step(t, "a setup that runs begins to encrypt", func(t *testing.T) {
+		s.Edit(t, "spec:\n", "spec:\n  encryption: {}\n")
+		require.Contains(t, s.Up(t).Stderr, "The encryption of secrets is prepared: continue with ")
+		require.Equal(t, "plain", stored(t, "root-shard"))
+		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
+		first = stored(t, "root-shard")
+		require.NotEqual(t, "plain", first)
+		require.Equal(t, first, stored(t, "shard/alpha"), "all shards have the same key")
+		readable(t)
+	})
+	framework.Step(t, "after a rotation, nothing needs the previous key", func(t *testing.T) {
+		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
+		second := stored(t, "root-shard")
+		require.NotContains(t, []string{first, "plain"}, second)
+		require.Equal(t, second, stored(t, "shard/alpha"))
+		readable(t)
+	})
+	framework.Step(t, "a workspace moves to another shard", func(t *testing.T) {
+		s.Kcpctl(t, "move", "root:on-alpha", "--to", "root", "--yes").OK(t)
+		readable(t)
+	})
+	framework.Step(t, "a setup ends to encrypt", func(t *testing.T) {
+		s.Write(t, s.Text)
+		require.Contains(t, s.Up(t).Stderr, "The encryption of secrets is prepared: continue with ")
+		readable(t)
+		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
+		require.Equal(t, []string{"plain", "plain"}, secretsIn(t, b.create(t), "root-shard"))
+		readable(t)
+	})
+}
