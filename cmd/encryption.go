@@ -63,8 +63,8 @@ func (o *rotateEncryptionOptions) run(ctx context.Context) error {
 	if wanted := pki.EncryptedResources(r.session.topology); len(wanted) > 0 {
 		done = fmt.Sprintf("all %s are encrypted with the new key.", strings.Join(wanted, " and "))
 	}
-	fmt.Fprintf(o.env.Streams.Err, "\nkcp %q: %s Earlier backups need the keys of their time.\n", r.session.topology.Name,
-		done)
+	fmt.Fprintf(o.env.Streams.Err, "\nkcp %q: %s Backups from before have the keys that they need.\n",
+		r.session.topology.Name, done)
 	return nil
 }
 

@@ -88,7 +88,7 @@ func TestUsage(t *testing.T) {
 // and the entries of the configuration file for these flags do not disturb them.
 func TestFlagsOfThisMachine(t *testing.T) {
 	starts := []string{"up", "add-shard", "upgrade", "agent add", "cluster add", "certs renew", "certs rotate-ca",
-		"certs rotate-service-account-key", "restore"}
+		"certs rotate-service-account-key", "encryption rotate", "restore"}
 	has := func(c *cobra.Command, flag string) bool { return c.Flags().Lookup(flag) != nil }
 	for _, c := range runnable() {
 		name := strings.TrimPrefix(c.CommandPath(), "kcpctl ")

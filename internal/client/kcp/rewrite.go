@@ -21,8 +21,8 @@ import (
 // rewritePage is how many objects are listed, and then written, at a time.
 const rewritePage = 500
 
-// Rewrite makes the client's server, which is a shard, store all objects of a namespaced resource anew, and returns how
-// many there are. The objects do not change: an empty patch is written only if the object is stored with another key
+// Rewrite makes the client's server, which is a shard, store all objects of a namespaced resource again, and returns
+// their number. The objects do not change: an empty patch is written only if the object is stored with another key
 // than new objects are (k8s: apiserver/pkg/storage/etcd3/store.go, GuaranteedUpdate). Their content is not read. report
 // is called with the number of those that are done. It needs system:masters.
 func (c *Client) Rewrite(ctx context.Context, r schema.GroupVersionResource, report func(done int)) (int, error) {
@@ -73,8 +73,8 @@ func (c *Client) touch(ctx context.Context, r schema.GroupVersionResource, o *me
 	if err == nil || deleted {
 		return nil
 	}
-	return fmt.Errorf("write %s %s/%s of logical cluster %s again: %w", r.Resource, o.GetNamespace(), o.GetName(), cluster,
-		err)
+	return fmt.Errorf("write %s %s/%s of logical cluster %s again: %w",
+		r.Resource, o.GetNamespace(), o.GetName(), cluster, err)
 }
 
 // metadata returns a client for the metadata of objects in a logical cluster.

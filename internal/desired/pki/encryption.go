@@ -17,8 +17,9 @@ import (
 // encryptionKeySize is the size of a key in bytes (Kubernetes: apiserver/pkg/apis/apiserver/validation, secretbox).
 const encryptionKeySize = 32
 
-// Encryption holds the keys with which shards encrypt objects in etcd. Each of them decrypts: nothing else can read the
-// objects. All shards have the same keys, because a workspace that moves takes its objects along as they are stored.
+// Encryption holds the keys with which shards encrypt objects in etcd. Each of them decrypts: without them, the objects
+// cannot be read. All shards have the same keys, because a workspace that moves takes its objects along as they are
+// stored.
 type Encryption struct {
 	// Key is the key that encrypts, in base64. It is empty if the setup has never encrypted anything.
 	Key string `json:"key"`
@@ -103,7 +104,8 @@ func (e Encryption) fingerprints() Fingerprints {
 // ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, the key only
 // decrypts at first: a replica that does not have it could not read what others encrypt.
 func (e *ensurer) ensureEncryption() {
-	wanted, state := e.t.Setup.Spec.Encryption, &e.result.State.Encryption
+	wanted := e.t.Setup.Spec.Encryption
+	state := &e.result.State.Encryption
 	switch {
 	case wanted == nil:
 	case state.Key == "" && !e.hasLeaf():
@@ -120,8 +122,8 @@ func (e *ensurer) hasLeaf() bool {
 	return slices.ContainsFunc(e.table, func(c Cert) bool { _, ok := e.result.State.Leaves[c.Key()]; return ok })
 }
 
-// EncryptionRotation is the rotation of the key that encrypts objects in etcd, and the way to encrypt other resources,
-// or none any more, in a setup that runs.
+// EncryptionRotation is the rotation of the key that encrypts objects in etcd. In a setup that runs, it is also the way
+// to encrypt other resources, and to end the encryption.
 type EncryptionRotation struct{}
 
 // String returns the name that users see.
@@ -134,13 +136,14 @@ func (EncryptionRotation) Key() string { return "encryption-key" }
 func (EncryptionRotation) Phase(s *State) Phase { return s.Encryption.Phase }
 
 // Advance moves the rotation from a phase to the next. Before it ends PhaseSwitch, all objects must have been written
-// again. The last key stays in the PKI: backups may need it.
+// again. The PKI keeps the last key: backups may need it.
 func (r EncryptionRotation) Advance(t *topology.Topology, s *State, from Phase, _ time.Time) (*State, error) {
 	if err := inPhase(r, s, from); err != nil {
 		return nil, err
 	}
 	if s.Encryption.Key == "" {
-		return nil, clierr.New(clierr.Failed, "set spec.encryption in the setup file, and run kcpctl up: it creates the key",
+		return nil, clierr.New(clierr.Failed,
+			"set spec.encryption in the setup file, and run kcpctl up: it creates the key",
 			"rotate the %s: the setup has none", r)
 	}
 	out := s.clone()

@@ -67,7 +67,8 @@ func importInto(to, from *State, now time.Time, replace bool) (*State, *ImportRe
 	if out.Installation.ID == "" {
 		out.Installation = from.Installation
 	}
-	return out, res, errors.Join(importServiceAccount(out, from, res, replace), importEncryption(out, from, res, replace))
+	err := errors.Join(importServiceAccount(out, from, res, replace), importEncryption(out, from, res, replace))
+	return out, res, err
 }
 
 func importEncryption(out, from *State, res *ImportResult, replace bool) error {

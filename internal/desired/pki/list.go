@@ -205,7 +205,8 @@ func encryptionItems(t *topology.Topology, e Encryption) []Item {
 	var items []Item
 	for _, key := range []struct{ role, key string }{{"", e.Key}, {roleNext, e.Next}, {RolePrevious, e.Previous}} {
 		if key.key != "" {
-			items = append(items, Item{Name: "encryption", Type: itemEncryption, UsedBy: users, Issued: true, Role: key.role})
+			item := Item{Name: "encryption", Type: itemEncryption, UsedBy: users, Issued: true, Role: key.role}
+			items = append(items, item)
 		}
 	}
 	return items

@@ -56,8 +56,8 @@ func (r *Record) CheckAuthorities(s *pki.State, store string, allowed ...string)
 	return nil
 }
 
-// CheckEncryption fails if a PKI lacks the key that encrypts data of the installation: nothing else can read the data,
-// so users cannot allow it. store is the location of the PKI.
+// CheckEncryption fails if a PKI lacks the key that encrypts data of the installation: without it, the data cannot be
+// read, so users cannot allow it. store is the location of the PKI.
 func (r *Record) CheckEncryption(s *pki.State, store string) error {
 	if r.Empty() {
 		return nil
@@ -68,8 +68,8 @@ func (r *Record) CheckEncryption(s *pki.State, store string) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed, "restore the PKI store from a backup with kcpctl certs import",
-		"%s does not have the encryption key of installation %s, %s: without it, the data in etcd cannot be read; nothing "+
-			"was changed", store, r.Installation, Short(was))
+		"%s does not have the encryption key of installation %s, %s: without it, the data in etcd cannot be read; "+
+			"nothing was changed", store, r.Installation, Short(was))
 }
 
 // checkEmpty fails if a PKI is empty: the store was deleted, or is another one. It is the message of every command that

@@ -24,7 +24,7 @@ type encryptionConfiguration struct {
 	Resources  []encryptedResources `json:"resources"`
 }
 
-// encryptedResources are resources, and who reads and writes them: the first provider writes.
+// encryptedResources are resources and their providers. The first provider writes, and all of them read.
 type encryptedResources struct {
 	Resources []string             `json:"resources"`
 	Providers []encryptionProvider `json:"providers"`
@@ -58,7 +58,8 @@ func encryptionConfig(t *topology.Topology, e pki.Encryption) []byte {
 	for _, key := range e.Keys() {
 		keys.Keys = append(keys.Keys, namedKey{pki.EncryptionKeyName(key), key})
 	}
-	encrypts, plain := encryptionProvider{Secretbox: keys}, encryptionProvider{Identity: &struct{}{}}
+	encrypts := encryptionProvider{Secretbox: keys}
+	plain := encryptionProvider{Identity: &struct{}{}}
 	config := encryptionConfiguration{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"}
 	for _, resource := range covered {
 		providers := []encryptionProvider{plain, encrypts}
@@ -73,7 +74,8 @@ func encryptionConfig(t *topology.Topology, e pki.Encryption) []byte {
 // encryptionSecret adds the Secret with the configuration of the shards on a cluster.
 func (b *objects) encryptionSecret() {
 	if config := encryptionConfig(b.r.t, b.r.state.Encryption); config != nil {
-		b.add(secretTemplate, b.data(b.r.t.Object(topology.EncryptionPart), "Opaque", map[string][]byte{encryptionKey: config}))
+		b.add(secretTemplate, b.data(b.r.t.Object(topology.EncryptionPart), "Opaque",
+			map[string][]byte{encryptionKey: config}))
 	}
 }
 

@@ -29,7 +29,8 @@ func programOf(k topology.Kind) program {
 		return program{[]string{"etcd"}, func(p process) []flag { return etcdFlags(p.c) },
 			(*workload).setEtcd, (*objects).etcd}
 	case topology.CacheServer:
-		return program{[]string{"/" + k.Program()}, func(p process) []flag { return cacheServerFlags(p.s.Installation, p.c) },
+		return program{[]string{"/" + k.Program()},
+			func(p process) []flag { return cacheServerFlags(p.s.Installation, p.c) },
 			(*workload).setServer, (*objects).server}
 	case topology.FrontProxy:
 		return program{[]string{"/" + k.Program()}, func(p process) []flag { return frontProxyFlags(p.t, p.c) },

@@ -258,8 +258,8 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	return r.Runtime.Keep(ctx, known)
 }
 
-// checkEncryption refuses data that is encrypted with a key that the installation does not have any more, and data that
-// the next step of a rotation would make unreadable.
+// checkEncryption refuses data that is encrypted with a key that the installation no longer has, and data that the next
+// step of a rotation would make unreadable.
 func (r *Restore) checkEncryption(ctx context.Context) error {
 	raw, err := r.read(ctx, archive.FileRecord)
 	if err != nil {
@@ -278,7 +278,7 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 	for _, f := range then.Authorities[key].All() {
 		if !slices.Contains(have, f) {
 			return clierr.New(clierr.Failed, "use a backup that was taken after kcpctl encryption rotate",
-				"the backup can have data that is encrypted with key %s, which the installation does not have any more",
+				"the backup can have data that is encrypted with key %s, which the installation no longer has",
 				record.Short(f))
 		}
 	}

@@ -44,7 +44,7 @@ func (s staying) String() string { return s.cluster.Path + ": " + s.reason }
 func (m *mover) destinations(ctx context.Context) (*destinations, error) {
 	if m.state.Encryption.Phase == pki.PhaseSwitch {
 		return nil, clierr.New(clierr.Failed, "run kcpctl encryption rotate first: it continues",
-			"workspaces cannot move while their objects are encrypted with another key: what moves stays as it is stored")
+			"workspaces cannot move while their objects are encrypted with another key: they move as they are stored")
 	}
 	d := &destinations{
 		selectors: map[kcp.WorkspaceRef]labels.Selector{}, refused: map[string]error{}, started: map[string]string{},

@@ -18,7 +18,7 @@ import (
 // resources, or fewer, in a setup that runs.
 type RotateEncryption struct{ Rotate }
 
-// Run distributes a new key to all shards, encrypts with it, makes the shards store all objects anew, and removes the
+// Run distributes a new key to all shards, encrypts with it, makes the shards store all objects again, and removes the
 // previous key. If it is interrupted, the next run continues.
 func (r *RotateEncryption) Run(ctx context.Context) error {
 	state, err := r.load(ctx)
@@ -77,7 +77,7 @@ func (r *RotateEncryption) finish(written pki.Encryption) pkiChange {
 	}
 }
 
-// rewrite makes all shards store all objects anew.
+// rewrite makes all shards store all objects again.
 func (r *RotateEncryption) rewrite(ctx context.Context, state *pki.State) error {
 	defer r.Begin("encrypt the existing objects again")()
 	r.Up.reporter = newReporter(r.Up.Observe, r.Up.Now)

@@ -17,8 +17,8 @@ func defaultEncryption(e *v1alpha1.Encryption) {
 	}
 }
 
-// encryption checks which resources are encrypted. kcpctl must be able to list their objects on a shard, and those of
-// bound APIs need the identity of their APIExport. A configuration of the user would replace ours.
+// encryption checks which resources are encrypted. kcpctl must be able to list their objects on a shard, and for
+// objects of bound APIs it would need the identity of the APIExport. A configuration of the user would replace ours.
 func (v *validator) encryption() {
 	e := v.setup.Spec.Encryption
 	if e == nil {
