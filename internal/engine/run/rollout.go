@@ -145,11 +145,20 @@ func (r *rollout) skipped(id topology.ID, err error, results map[node]error) {
 	need, _ := strings.CutSuffix(why, " failed")
 	for n, err := range results {
 		if n.String() == need && errors.Is(err, context.Canceled) {
-			r.component(id, NotStarted, "")
+			r.notStarted(id, err)
 			return
 		}
 	}
 	r.component(id, Skipped, why)
+}
+
+// notStarted reports a component whose turn had not come when the run ended.
+func (r *rollout) notStarted(id topology.ID, cause error) {
+	if errors.Is(cause, context.Canceled) {
+		r.component(id, NotStarted, "")
+		return
+	}
+	r.component(id, Skipped, cause.Error())
 }
 
 // graph returns what each phase of each component waits for. A component that is changed is applied once everything
@@ -220,7 +229,9 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 		return nil
 	}
 	if err := r.applying.Acquire(ctx, 1); err != nil {
-		return context.Cause(ctx)
+		err = context.Cause(ctx)
+		r.notStarted(c.ID(), err)
+		return err
 	}
 	defer r.applying.Release(1)
 	r.component(c.ID(), Running, "applying "+plan.Things(c.items))

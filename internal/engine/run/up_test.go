@@ -236,8 +236,10 @@ func TestInterrupted(t *testing.T) {
 					require.NotContains(t, []run.Status{run.Failed, run.Skipped}, e.Status, "%s: nothing has failed", e.Name)
 				}
 				require.Subset(t, w.in(run.Interrupted), tc.interrupted)
-				require.ElementsMatch(t, slices.Concat(tc.interrupted, tc.others),
-					slices.Concat(w.in(run.Interrupted), w.in(run.NotStarted)))
+				ended := slices.DeleteFunc(slices.Concat(w.in(run.Interrupted), w.in(run.NotStarted)), func(name string) bool {
+					return name == "etcd/alpha" // it needs no other component: it is done by then, or not
+				})
+				require.ElementsMatch(t, slices.Concat(tc.interrupted, tc.others), ended)
 
 				w.onEach = func(run.Event) {}
 				w.rt.Kcp.Always("root-shard readyz", fakekcp.Answer{Code: 200, Body: "ok"})
