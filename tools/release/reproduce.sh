@@ -12,7 +12,8 @@ two=$work/another/longer/path/kcpctl
 
 # build builds a snapshot in a clone with the tools, and prints each line of the log after its name.
 build() {
-	make -C "$1" --no-print-directory -o release-deps snapshot RELEASE_TOOLS="$tools" 2>&1 | sed "s/^/$2: /"
+	make -C "$1" --no-print-directory -o release-deps snapshot RELEASE_TOOLS="$tools" 2>&1 |
+		while IFS= read -r line; do echo "$2: $line"; done
 }
 
 # artifacts prints the files of a snapshot, without those that describe how GoReleaser was called.
