@@ -211,6 +211,46 @@ site: $(TESTBED) ## Build the docs as a site in bin/site/VERSION (Debian's mkdoc
 site-test: site ## Build the site, and check its links and anchors, what it loads, and whether search finds what users look for
 	go run ./test/site bin/site/$(VERSION)
 
+# Releases are built by GoReleaser. It and the program that writes SBOMs have modules that kcpctl does not have.
+RELEASE_TOOLS ?= $(CURDIR)/bin/release
+# GoReleaser asks git for the URL of the repository, which some clones do not have. Archives for Windows have local times.
+# Manifests list artifacts in the order in which they were built: one at a time. go build uses all processors.
+GORELEASER = TZ=UTC PATH="$(RELEASE_TOOLS):$$PATH" GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url \
+	GIT_CONFIG_VALUE_0=https://github.com/kcpctl/kcpctl \
+	$(RELEASE_TOOLS)/goreleaser release --config tools/release/goreleaser.yaml --clean --parallelism 1
+
+.PHONY: release-deps
+release-deps: ## Download and build what builds a release (ten minutes, once)
+	@go build -o bin/gobuild ./test/gobuild/run
+	@cd tools/release && ../../bin/gobuild -o $(RELEASE_TOOLS)/ github.com/goreleaser/goreleaser/v2 ./sbom
+
+.PHONY: snapshot
+snapshot: release-deps ## Build all artifacts of a release in dist, without network access (SIGNING_KEY=FILE: and sign them)
+	$(GORELEASER) --snapshot $(if $(SIGNING_KEY),,--skip=sign)
+
+.PHONY: artifacts
+artifacts: release-deps ## Build the artifacts of the tag of the current commit in dist, as the release has them, without publishing them
+	$(GORELEASER) --skip=publish,sign
+
+.PHONY: reproduce
+reproduce: release-deps ## Build the artifacts of the current commit twice, at different paths, and compare (COLD=1: compile twice, too)
+	./tools/release/reproduce.sh $(RELEASE_TOOLS)
+
+.PHONY: release-test
+release-test: $(TESTBED) ## Install the artifacts in dist in fresh directories, and try them
+	@$(TESTBED) packages rpm
+	cd tools/release && go vet ./... && go test ./...
+	./tools/release/test.sh
+
+.PHONY: release
+release: release-deps ## Build and sign the tag of the current commit, and upload it as a draft (needs GITHUB_TOKEN and SIGNING_KEY)
+	@[ -n "$$SIGNING_KEY" ] || { echo "set SIGNING_KEY to the file of the private key: docs/releasing.md" >&2; exit 1; }
+	@tag=$$(git describe --tags --exact-match) && awk -v heading="[$${tag#v}]" \
+		'/^## / {found = $$2 == heading; next} found' CHANGELOG.md > bin/notes.md
+	@grep -q . bin/notes.md || { echo "CHANGELOG.md has no section for this tag" >&2; exit 1; }
+	$(GORELEASER) --release-notes bin/notes.md
+	ssh-keygen -Y verify -f tools/release/allowed_signers -I kcpctl -n file -s dist/checksums.txt.sig < dist/checksums.txt
+
 .PHONY: size
 size: ## Build kcpctl for Linux on amd64, and fail if it is larger than MAX_SIZE
 	@$(GO_BUILD) GOOS=linux GOARCH=amd64 -ldflags "$(LDFLAGS)" -o bin/image/amd64/kcpctl .

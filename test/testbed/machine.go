@@ -43,6 +43,7 @@ func further() []requirement {
 	return []requirement{
 		{"mkdocs-material", "mkdocs"}, // make site
 		{"prometheus", "promtool"},    // test/e2e/long
+		{"rpm", "rpm"},                // make release-test
 	}
 }
 

@@ -1,4 +1,4 @@
-// Package bytesize formats numbers of bytes for people.
+// Package bytesize formats numbers of bytes.
 package bytesize
 
 import "fmt"

@@ -5,6 +5,7 @@ import (
 	"cmp"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -54,13 +55,21 @@ type commandReference struct {
 
 // allCommands returns the commands that users type, in the order of the help. Those of a shell have only one text.
 func allCommands(c *cobra.Command) (out []*cobra.Command) {
+	for _, sub := range subcommands(c) {
+		out = append(out, sub)
+		if sub.Name() != "completion" {
+			out = append(out, allCommands(sub)...)
+		}
+	}
+	return out
+}
+
+// subcommands returns the commands of a command that users type, in the order of the help.
+func subcommands(c *cobra.Command) (out []*cobra.Command) {
 	for _, g := range append(c.Groups(), &cobra.Group{}) {
 		for _, sub := range c.Commands() {
 			if sub.GroupID == g.ID && sub.IsAvailableCommand() && sub.Name() != "help" {
 				out = append(out, sub)
-				if sub.Name() != "completion" {
-					out = append(out, allCommands(sub)...)
-				}
 			}
 		}
 	}
@@ -134,8 +143,14 @@ func (r *commandReference) flags(c *cobra.Command) {
 
 // row returns the row of a flag in a table.
 func row(f *pflag.Flag) string {
+	name, usage := nameOf(f)
+	return fmt.Sprintf("| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`), escape(defaultOf(f)), strings.TrimSpace(prose(usage)))
+}
+
+// nameOf returns a flag as the help shows it, such as "-f, --file string", and its description.
+func nameOf(f *pflag.Flag) (name, usage string) {
 	kind, usage := pflag.UnquoteUsage(f)
-	name := "--" + f.Name
+	name = "--" + f.Name
 	if f.Shorthand != "" {
 		name = "-" + f.Shorthand + ", " + name
 	}
@@ -145,11 +160,15 @@ func row(f *pflag.Flag) string {
 	case kind != "":
 		name += " " + kind
 	}
-	value := f.DefValue
-	if value == "false" || value == "[]" || value == "0" || value == "0s" {
-		value = ""
+	return name, usage
+}
+
+// defaultOf returns the default of a flag. It is empty for a zero value.
+func defaultOf(f *pflag.Flag) string {
+	if slices.Contains([]string{"false", "[]", "0", "0s"}, f.DefValue) {
+		return ""
 	}
-	return fmt.Sprintf("| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`), escape(value), strings.TrimSpace(prose(usage)))
+	return f.DefValue
 }
 
 // flagInText is a flag in a text for users.
@@ -159,7 +178,7 @@ var flagInText = regexp.MustCompile(`(^|[\s(])(--?[a-z][a-z-]*(?:=[a-z]+)?)`)
 func prose(text string) string {
 	var out []string
 	for paragraph := range strings.SplitSeq(strings.Trim(text, "\n"), "\n\n") {
-		if strings.Contains("\n"+paragraph, "\n ") || strings.Contains("\n"+paragraph, "\n\t") {
+		if isIndented(paragraph) {
 			out = append(out, "```text\n"+strings.TrimRight(paragraph, "\n")+"\n```")
 			continue
 		}
@@ -167,6 +186,11 @@ func prose(text string) string {
 		out = append(out, flagInText.ReplaceAllString(paragraph, "$1`$2`"))
 	}
 	return strings.Join(out, "\n\n") + "\n"
+}
+
+// isIndented reports whether a line of a paragraph is indented.
+func isIndented(paragraph string) bool {
+	return strings.Contains("\n"+paragraph, "\n ") || strings.Contains("\n"+paragraph, "\n\t")
 }
 
 func anchor(heading string) string { return strings.ReplaceAll(heading, " ", "-") }

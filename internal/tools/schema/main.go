@@ -1,7 +1,7 @@
 // Command schema generates docs/kcp.schema.json, a JSON schema for editors, and docs/setup.md, a reference of all
 // fields, from the types of the setup file. It also generates docs/schemas, the JSON schemas of what commands print,
 // docs/commands.md, a reference of all commands, and docs/coming-from-fields.md, the fields of kcp-operator and of the
-// chart.
+// chart. With -release, it writes the man pages and completions of a release instead, from the same help.
 package main
 
 import (
@@ -16,8 +16,18 @@ import (
 
 func main() {
 	root := flag.String("root", ".", "the repository's root")
+	dir := flag.String("release", "", "`DIRECTORY` for man pages and completions")
+	var e edition
+	flag.StringVar(&e.version, "version", "", "version in the man pages")
+	flag.StringVar(&e.date, "date", "", "date in the man pages")
 	flag.Parse()
-	if err := write(*root); err != nil {
+	var err error
+	if *dir == "" {
+		err = write(*root)
+	} else {
+		err = release(*dir, e)
+	}
+	if err != nil {
 		log.Fatal(err)
 	}
 }

@@ -20,7 +20,7 @@ import (
 var kinds = []string{".go", ".md", ".txtar", ".yaml", ".sh", "Makefile"}
 
 // skipped are directories that are not read: the list itself, and files of other projects.
-var skipped = []string{".git", "bin", "node_modules", "internal/tools/words", "test/testbed/build"}
+var skipped = []string{".git", "bin", "dist", "node_modules", "internal/tools/words", "test/testbed/build"}
 
 func main() {
 	log.SetFlags(0)
