@@ -72,7 +72,8 @@ func (o *backupListOptions) run(ctx context.Context) error {
 	var rows [][]string
 	for _, m := range all {
 		rows = append(rows, []string{m.Name, m.Installation, ui.Age(o.env.Now().Sub(m.Created)),
-			strconv.Itoa(len(m.Databases)), strconv.Itoa(logicalClusters(m)), bytesize.Format(m.Bytes()), backupState(m)})
+			strconv.Itoa(len(m.Databases)), strconv.Itoa(logicalClusters(m)), bytesize.Format(m.Bytes()),
+			backupState(m)})
 	}
 	ui.Table(o.env.Streams.Out,
 		[]string{"NAME", "INSTALLATION", "AGE", "SHARDS", "WORKSPACES", "SIZE", "STATE"}, rows...)

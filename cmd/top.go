@@ -169,5 +169,5 @@ func ofLimit(n, limit int64) string {
 	if limit == 0 {
 		return bytesize.Format(n)
 	}
-	return bytesize.Format(n) + " of " + bytesize.Format(limit)
+	return bytesize.Of(n, limit)
 }

@@ -52,8 +52,8 @@ func (r *Record) CheckData(want map[topology.ID]Data, about, allowed func(topolo
 	return errors.Join(r.another(want), refuse(all))
 }
 
-// CheckUnused fails if volumes exist that no component uses, by the place where they are. about reports whether a component is part of the run, and
-// allowed whether the user allows to leave its volumes.
+// CheckUnused fails if volumes exist that no component uses. A component can have some in several places. about reports
+// whether a component is part of the run, and allowed whether the user allows to leave its volumes.
 func CheckUnused(volumes map[topology.ID][]Data, about, allowed func(topology.ID) bool) error {
 	var all []problem
 	for _, id := range slices.Sorted(maps.Keys(volumes)) {

@@ -36,7 +36,7 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 	defer f.Close()
 	err = s.client.Snapshot(ctx, f, func() { s.database.Began = c.Now().UTC() }, func(done, total int64) {
 		s.database.Size = done
-		c.component(id, run.Running, progress(done, total))
+		c.component(id, run.Running, bytesize.Of(done, total))
 	})
 	if err != nil {
 		return fmt.Errorf("snapshot: %w", err)
@@ -61,9 +61,6 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 			bytesize.Format(s.database.Size)))
 	return nil
 }
-
-// progress says how many bytes of how many are done.
-func progress(done, total int64) string { return bytesize.Format(done) + " of " + bytesize.Format(total) }
 
 // inspect reads a database, and completes its description.
 func inspect(file string, d *archive.Database) (*content.Shard, error) {

@@ -76,6 +76,6 @@ func (r *Restore) restored(id topology.ID, file, suffix string) run.Restored {
 	report := func(message string) { r.component(id, run.Running, message) }
 	return run.Restored{
 		File: file, Suffix: suffix, Report: report,
-		Progress: func(done, total int64) { report(progress(done, total)) },
+		Progress: func(done, total int64) { report(bytesize.Of(done, total)) },
 	}
 }

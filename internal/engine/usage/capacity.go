@@ -74,10 +74,10 @@ func capacityOf(u *Component) Capacity {
 		out.Shares = append(out.Shares, Share{of, used / most, text})
 	}
 	if u.Memory != nil && u.MemoryLimit > 0 {
-		add("memory", float64(*u.Memory), float64(u.MemoryLimit), bytesize.Format(*u.Memory)+" of "+bytesize.Format(u.MemoryLimit))
+		add("memory", float64(*u.Memory), float64(u.MemoryLimit), bytesize.Of(*u.Memory, u.MemoryLimit))
 	}
 	if u.Database != nil && u.Quota > 0 {
-		add("etcd", float64(*u.Database), float64(u.Quota), bytesize.Format(*u.Database)+" of "+bytesize.Format(u.Quota))
+		add("etcd", float64(*u.Database), float64(u.Quota), bytesize.Of(*u.Database, u.Quota))
 	}
 	if n := u.LogicalClusters; n != nil {
 		add("workspaces", float64(*n), mostWorkspaces, fmt.Sprintf("%d of %d", *n, mostWorkspaces))

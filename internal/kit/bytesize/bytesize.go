@@ -15,3 +15,6 @@ func Format(n int64) string {
 	}
 	return fmt.Sprintf("%.0f %s", v, units[0])
 }
+
+// Of formats a part of a number of bytes: 1.5 GiB of 2.0 GiB.
+func Of(part, whole int64) string { return Format(part) + " of " + Format(whole) }

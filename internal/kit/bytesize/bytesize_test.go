@@ -13,3 +13,5 @@ func TestFormat(t *testing.T) {
 		require.Equal(t, want, bytesize.Format(n))
 	}
 }
+
+func TestOf(t *testing.T) { require.Equal(t, "512 B of 1.0 KiB", bytesize.Of(512, 1024)) }
