@@ -53,6 +53,34 @@ func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
 	require.Empty(t, there)
 }
 
+// A Secret of an earlier installation that is restored in a place says that the place belongs to that one. The place is
+// left alone, and is not forgotten.
+func TestAFormerClusterOfAnotherOwnerIsNotForgotten(t *testing.T) {
+	t.Parallel()
+	f, r := inTwoPlaces(t)
+	us := r.clusters.current[1]
+	own := func(installation string) {
+		require.NoError(t, r.installation.inventories.Update(t.Context(), us, func(inv *inventory.Inventory) {
+			inv.Owner.Installation = installation
+		}))
+	}
+	there, err := r.installation.inventories.Read(t.Context(), us)
+	require.NoError(t, err)
+	own("demo-earlier")
+	p := f.up(f.runtime(without(f.topology)), run.PlanOptions{})
+	require.Zero(t, p.Count(plan.Delete))
+	home, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
+	require.NoError(t, err)
+	require.Len(t, home.Clusters, 2)
+
+	own(there.Owner.Installation)
+	p = f.up(f.runtime(without(f.topology)), run.PlanOptions{})
+	require.NotZero(t, p.Count(plan.Delete))
+	left, err := members(t.Context(), us, r.topology, always)
+	require.NoError(t, err)
+	require.Empty(t, left)
+}
+
 // A cluster that is lost for good is remembered until a run forgets it. One that answers is not lost.
 func TestALostClusterIsForgotten(t *testing.T) {
 	t.Parallel()

@@ -36,10 +36,13 @@ type previousClusters struct {
 	notified []string
 }
 
-// results are the results of a search. Those that were forgotten cannot be reached, either.
+// results are the results of a search.
 type results struct {
-	found                  []*cluster.Client
-	unreachable, forgotten []inventory.Placement
+	found       []*cluster.Client
+	unreachable []inventory.Placement
+	// kept stay in the inventory, and no run waits for them or changes them: places that users have forgotten, and that
+	// cannot be reached, and places that another installation has taken over.
+	kept []inventory.Placement
 }
 
 // get returns the previous clusters that have been found.
@@ -49,11 +52,12 @@ func (p *previousClusters) get() []*cluster.Client {
 	return p.found
 }
 
-// placements are the placements on clusters that cannot be reached.
+// placements are the places that the inventory has to keep: the ones on clusters that cannot be reached, and those of
+// other installations.
 func (p *previousClusters) placements() []inventory.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Concat(p.unreachable, p.forgotten)
+	return slices.Concat(p.unreachable, p.kept)
 }
 
 // lost are the placements on clusters that cannot be reached, except the ones that users have forgotten.
@@ -148,7 +152,7 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 	}
 	switch {
 	case lost && place.Forgotten != "":
-		out.forgotten = append(out.forgotten, place)
+		out.kept = append(out.kept, place)
 		return nil
 	case lost && replaced && !p.installation.allowOtherCluster:
 		out.unreachable = append(out.unreachable, place) // verify refuses the cluster that has its name
@@ -162,11 +166,21 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 		p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is removed",
 			place.Name, cl.Where(), place.Forgotten)
 	}
-	left, err := p.hasLeft(ctx, cl, home)
-	if left {
-		out.found = append(out.found, cl)
+	used, err := p.stillUsed(ctx, cl)
+	if err != nil || used {
+		return err
 	}
-	return err
+	owner, err := p.otherOwner(ctx, cl, home)
+	switch {
+	case err != nil:
+		return err
+	case owner == "":
+		out.found = append(out.found, cl)
+	default:
+		out.kept = append(out.kept, place)
+		p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s", cl.Name, cl.Where(), owner)
+	}
+	return nil
 }
 
 // whyLost returns why a cluster cannot be reached, and the next step. unknown is why this machine does not know it.
@@ -230,31 +244,33 @@ func (p *previousClusters) named(kubeconfig string) bool {
 		func(k inventory.KnownCluster) bool { return k.Kubeconfig == kubeconfig })
 }
 
-// hasLeft reports whether the setup has left a cluster. It has not if it still has the place under another name, and
-// the cluster is none of its business if that belongs to another installation now.
-func (p *previousClusters) hasLeft(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (bool, error) {
-	in := p.installation
-	for _, o := range in.clusters.used() {
-		if same, err := in.samePlace(ctx, cl, o); same || err != nil {
-			return false, err
+// stillUsed reports whether the setup has a place that it has left under another name.
+func (p *previousClusters) stillUsed(ctx context.Context, cl *cluster.Client) (bool, error) {
+	for _, o := range p.installation.clusters.used() {
+		if same, err := p.installation.samePlace(ctx, cl, o); same || err != nil {
+			return same, err
 		}
 	}
-	there, err := in.inventories.Read(ctx, cl)
+	return false, nil
+}
+
+// otherOwner returns what says that a place belongs to another installation, and nothing if it belongs to this one. It
+// may say so because an old Secret was restored there, so that the place is not forgotten.
+func (p *previousClusters) otherOwner(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (
+	string, error,
+) {
+	there, err := p.installation.inventories.Read(ctx, cl)
 	if err != nil {
-		return false, err
+		return "", err
 	}
+	name := p.installation.topology.Name
 	if !there.Record.Empty() {
-		p.notifyOnce("skipping cluster %s (%s), which the setup has left: it has the root shard and the record of "+
-			"a kcp %q", cl.Name, cl.Where(), in.topology.Name)
-		return false, nil
+		return fmt.Sprintf("it has the root shard and the record of a kcp %q", name), nil
 	}
 	if is, was := there.Owner.Installation, home.Owner.Installation; is != "" && was != "" && is != was {
-		p.notifyOnce("skipping cluster %s (%s), which the setup has left: it belongs to another installation "+
-			"of kcp %q now, %s",
-			cl.Name, cl.Where(), in.topology.Name, is)
-		return false, nil
+		return fmt.Sprintf("it belongs to another installation of kcp %q now, %s", name, is), nil
 	}
-	return true, nil
+	return "", nil
 }
 
 // notifyOnce reports a message that several searches find. The caller searches.
