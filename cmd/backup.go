@@ -1,11 +1,13 @@
 package cmd
 
 import (
+	"context"
 	"path"
 	"strings"
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
@@ -37,6 +39,16 @@ func (s *session) snapshots() (backup.Source, error) {
 		Topology: s.topology, Members: run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now},
 		Doubt: func(_ topology.ID, why error) { s.reporter.note(why.Error()) },
 	}, nil
+}
+
+// etcdOf returns a client of the etcd of a shard, and nil if kcpctl cannot read it: an external etcd, or an embedded one
+// in a pod.
+func (s *session) etcdOf(ctx context.Context, c *topology.Component) (*etcd.Client, error) {
+	source, err := s.snapshots()
+	if err != nil || c.Storage.Etcd == "" && !s.topology.Local() {
+		return nil, nil
+	}
+	return source.Snapshots(ctx, c)
 }
 
 // splitArchive divides the argument of a command into the target and the name of a backup in it: DIR/NAME, or a URL

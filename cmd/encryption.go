@@ -53,7 +53,7 @@ func (o *rotateEncryptionOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if err := (&run.RotateEncryption{Rotate: rotate}).Run(ctx); err != nil {
+	if err := (&run.RotateEncryption{Rotate: rotate, Etcd: r.session.etcdOf}).Run(ctx); err != nil {
 		return o.explain(err)
 	}
 	if o.rollout.dry() || o.rollout.wait.output == outputJSON {
@@ -71,13 +71,20 @@ func (o *rotateEncryptionOptions) run(ctx context.Context) error {
 // tellEncryption says how to encrypt, or to decrypt, what up only prepares in a setup that runs.
 func (o *upOptions) tellEncryption(s *session, e pki.Encryption) {
 	wanted := pki.EncryptedResources(s.topology)
-	pending := slices.DeleteFunc(e.Covers(wanted), func(r string) bool { return e.Encrypts(r, wanted) })
-	if len(pending) == 0 && e.Phase == pki.PhaseNone {
-		return
+	without := func(all, some []string) []string {
+		return slices.DeleteFunc(slices.Clone(all), func(r string) bool { return slices.Contains(some, r) })
 	}
-	what := "The rotation of the encryption key is not complete"
-	if len(pending) > 0 {
-		what = fmt.Sprintf("The encryption of %s is prepared", strings.Join(pending, " and "))
+	var what string
+	begins, ends := without(wanted, e.Resources), without(e.Resources, wanted)
+	switch {
+	case len(begins) > 0:
+		what = fmt.Sprintf("The encryption of %s is prepared", strings.Join(begins, " and "))
+	case len(ends) > 0:
+		what = fmt.Sprintf("Existing %s are still encrypted", strings.Join(ends, " and "))
+	case e.Phase != pki.PhaseNone:
+		what = "The rotation of the encryption key is not complete"
+	default:
+		return
 	}
 	fmt.Fprintf(o.env.Streams.Err, "\n%s: continue with %s\n", what, o.setup.command("encryption rotate"))
 }

@@ -15,9 +15,9 @@ const (
 	maxKeys = 64 << 20
 )
 
-// Each calls a function for each key below a prefix, without the prefix, with the size of key and value in bytes. The
-// keys are not read at one revision.
-func (c *Client) Each(ctx context.Context, prefix string, visit func(key string, size int)) error {
+// Each calls a function for each key below a prefix, without the prefix, with the value, which is valid until the
+// function returns. The keys are not read at one revision.
+func (c *Client) Each(ctx context.Context, prefix string, visit func(key string, value []byte)) error {
 	prefix = strings.TrimSuffix(prefix, "/") + "/"
 	from, end := prefix, prefix[:len(prefix)-1]+"0" // 0 follows /
 	for limit := uint64(keysPerAnswer); ; {
@@ -30,7 +30,9 @@ func (c *Client) Each(ctx context.Context, prefix string, visit func(key string,
 		if err != nil {
 			return fmt.Errorf("list keys: %w", err)
 		}
-		last, more, err := eachIn(answer, func(key string, size int) { visit(strings.TrimPrefix(key, prefix), size) })
+		last, more, err := eachIn(answer, func(key string, value []byte) {
+			visit(strings.TrimPrefix(key, prefix), value)
+		})
 		if err != nil || !more {
 			return err
 		}
@@ -39,22 +41,21 @@ func (c *Client) Each(ctx context.Context, prefix string, visit func(key string,
 }
 
 // eachIn visits the keys of an answer, and returns the last one and whether there are more.
-func eachIn(answer []byte, visit func(key string, size int)) (last string, more bool, err error) {
+func eachIn(answer []byte, visit func(key string, value []byte)) (last string, more bool, err error) {
 	err = fields(answer, func(field int, number uint64, content []byte) error {
 		switch field {
 		case 2:
-			size := 0
+			var value []byte
 			err := fields(content, func(field int, _ uint64, content []byte) error {
 				switch field {
 				case 1:
 					last = string(content)
-					size += len(content)
 				case 5:
-					size += len(content)
+					value = content
 				}
 				return nil
 			})
-			visit(last, size)
+			visit(last, value)
 			return err
 		case 3:
 			more = number != 0

@@ -101,14 +101,14 @@ func (e Encryption) fingerprints() Fingerprints {
 	return f
 }
 
-// ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, the key only
-// decrypts at first: a replica that does not have it could not read what others encrypt.
+// ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, also those of a
+// kcp-operator, the key only decrypts at first: a replica that does not have it could not read what others encrypt.
 func (e *ensurer) ensureEncryption() {
 	wanted := e.t.Setup.Spec.Encryption
 	state := &e.result.State.Encryption
 	switch {
 	case wanted == nil:
-	case state.Key == "" && !e.hasLeaf():
+	case state.Key == "" && !e.hasLeaf() && e.t.Setup.Spec.TakeOver == nil:
 		*state = Encryption{Key: newEncryptionKey(), Resources: wanted.Resources}
 	case state.Key == "":
 		*state = Encryption{Key: newEncryptionKey(), Phase: PhaseDistribute}

@@ -35,6 +35,11 @@ func TestEncryptionBegins(t *testing.T) {
 	require.True(t, s.Encryption.Encrypts("secrets", []string{"secrets"}))
 	s = advance(t, tp, EncryptionRotation{}, s)
 	require.Equal(t, Encryption{Key: first, Resources: []string{"secrets"}}, s.Encryption)
+
+	// The shards of a kcp-operator run until the setup has taken them over.
+	_, s = issued(t, secrets+"  takeOver: {rootShard: prod, uid: u1}\n")
+	require.False(t, s.Encryption.Encrypts("secrets", []string{"secrets"}))
+	require.Equal(t, PhaseDistribute, EncryptionRotation{}.Phase(s))
 }
 
 // In each phase, and while a setup moves between two of them, every shard can read what another one writes.

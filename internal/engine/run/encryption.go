@@ -2,21 +2,20 @@ package run
 
 import (
 	"context"
-	"fmt"
-	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
 // RotateEncryption replaces the key with which shards encrypt objects in etcd. It is also the way to encrypt more
 // resources, or fewer, in a setup that runs.
-type RotateEncryption struct{ Rotate }
+type RotateEncryption struct {
+	Rotate
+	// Etcd returns a client of the etcd of a shard, which the caller closes. It returns nil if kcpctl cannot read it.
+	Etcd func(context.Context, *topology.Component) (*etcd.Client, error)
+}
 
 // Run distributes a new key to all shards, encrypts with it, makes the shards store all objects again, and removes the
 // previous key. If it is interrupted, the next run continues.
@@ -75,57 +74,4 @@ func (r *RotateEncryption) finish(written pki.Encryption) pkiChange {
 		}
 		return r.Rotations.Advance(r.Topology, s, pki.PhaseSwitch, r.Now())
 	}
-}
-
-// rewrite makes all shards store all objects again.
-func (r *RotateEncryption) rewrite(ctx context.Context, state *pki.State) error {
-	defer r.Begin("encrypt the existing objects again")()
-	r.Up.reporter = newReporter(r.Up.Observe, r.Up.Now)
-	if err := r.noMoves(ctx, state); err != nil {
-		return err
-	}
-	return parallel.Each(ctx, r.Topology.Shards(), func(ctx context.Context, c *topology.Component) error {
-		written, err := r.rewriteShard(ctx, c, state)
-		if err != nil {
-			r.Up.failed(c.ID(), err)
-			return fmt.Errorf("%s: %w", c.ID(), err)
-		}
-		r.Up.component(c.ID(), Done, written)
-		return nil
-	})
-}
-
-// rewriteShard returns how many objects of each resource a shard has.
-func (r *RotateEncryption) rewriteShard(ctx context.Context, c *topology.Component, s *pki.State) (string, error) {
-	client, err := kcp.Connect(r.Up.Runtime, c, s, r.Now())
-	if err != nil {
-		return "", err
-	}
-	defer client.Close()
-	var all []string
-	for _, resource := range s.Encryption.Covers(pki.EncryptedResources(r.Topology)) {
-		n, err := client.Rewrite(ctx, schema.GroupVersionResource{Version: "v1", Resource: resource}, func(done int) {
-			r.Up.component(c.ID(), Running, fmt.Sprintf("%d %s", done, resource))
-		})
-		if err != nil {
-			return "", err
-		}
-		all = append(all, fmt.Sprintf("%d %s", n, resource))
-	}
-	return strings.Join(all, ", "), nil
-}
-
-// noMoves refuses to continue while workspaces move: their objects arrive as they were stored before.
-func (r *RotateEncryption) noMoves(ctx context.Context, state *pki.State) error {
-	root, err := kcp.Connect(r.Up.Runtime, r.Topology.Root(), state, r.Now())
-	if err != nil {
-		return err
-	}
-	defer root.Close()
-	begun, err := root.Migrating(ctx)
-	if err != nil || len(begun) == 0 {
-		return err
-	}
-	return clierr.New(clierr.Failed, "complete it with kcpctl move, and rerun the command: it continues",
-		"logical cluster %s is being moved to another shard", begun[0].Cluster)
 }

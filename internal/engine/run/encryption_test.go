@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,10 +10,14 @@ import (
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
@@ -58,7 +63,64 @@ func (w *world) encryption() (*run.RotateEncryption, *[]string) {
 	return &run.RotateEncryption{Rotate: run.Rotate{
 		Rotations: pki.Rotations{pki.EncryptionRotation{}}, Topology: w.up.Topology, Store: w.rt.Store(), Up: w.up, Now: time.Now,
 		Begin: func(title string) func() { titles = append(titles, title); return func() {} },
-	}}, &titles
+	}, Etcd: func(context.Context, *topology.Component) (*etcd.Client, error) { return nil, nil }}, &titles
+}
+
+// A pod that leaves encrypts with the previous key, so that objects are written again after it is gone.
+func TestNothingIsRewrittenBesideAPodThatLeaves(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		w.up.Options.Timeout = time.Minute
+		first := w.rt.PKI().Encryption.Key
+		leaving := ready.State{Ready: true, Replicas: 1, Pods: map[string]bool{"demo-shard-alpha-2": true, "demo-shard-alpha-1": false}}
+		stays := ready.State{Ready: true, Replicas: 1, Pods: map[string]bool{"demo-shard-alpha-2": true}}
+		w.rt.States("shard/alpha", leaving)
+		rotate, titles := w.encryption()
+		err := rotate.Run(t.Context())
+		requireError(t, err, clierr.NotReady,
+			"shard/alpha: demo-shard-alpha-1 terminates, and encrypts with the previous key until then: timed out after 1m0s")
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 1, "the root shard's")
+		require.Equal(t, first, w.rt.PKI().Encryption.Previous)
+
+		*titles = nil
+		w.rt.States("shard/alpha", leaving, leaving, leaving, stays)
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 3)
+		require.Empty(t, w.rt.PKI().Encryption.Previous)
+	})
+}
+
+// A key is not removed while something in etcd needs it, for whatever reason.
+func TestAKeyThatIsNeededIsNotRemoved(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		first := w.rt.PKI().Encryption.Key
+		rotate, _ := w.encryption()
+		alpha := fakeetcd.New(t, w.up.Topology.Component("etcd/alpha"), w.rt.PKI())
+		members := &run.Members{Store: w.rt.Store(), Pods: alpha, Now: time.Now}
+		rotate.Etcd = func(ctx context.Context, c *topology.Component) (*etcd.Client, error) {
+			if c.ID() != "shard/alpha" {
+				return nil, nil
+			}
+			client, _, err := members.Client(ctx, w.up.Topology.Component("etcd/alpha"))
+			return client, err
+		}
+		encryptedWith := func(key string) string { return "k8s:enc:secretbox:v1:" + pki.EncryptionKeyName(key) + ":..." }
+		alpha.SetKeys(map[string]string{
+			"/registry/core/secrets/2a/default/b": encryptedWith(first), "/registry/core/secrets/2a/default/c": "plain",
+			"/other/d": encryptedWith(first),
+		})
+		err := rotate.Run(t.Context())
+		requireError(t, err, clierr.Failed,
+			"shard/alpha: the previous key is still needed in etcd for core/secrets/2a/default/b")
+		require.Equal(t, first, w.rt.PKI().Encryption.Previous)
+
+		alpha.SetKeys(map[string]string{"/registry/core/secrets/2a/default/b": encryptedWith(w.rt.PKI().Encryption.Key)})
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Empty(t, w.rt.PKI().Encryption.Previous)
+	})
 }
 
 // A key is removed only after all shards have written all objects again.

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
@@ -36,10 +37,11 @@ func Stored(
 	for _, l := range all {
 		found[l.Name] = &Workspace{Path: l.Path, Cluster: l.Name, Shard: shard.ID()}
 	}
-	err = in.Each(ctx, shard.Storage.KeyPrefix(), func(key string, size int) {
+	prefix := strings.TrimSuffix(shard.Storage.KeyPrefix(), "/") + "/"
+	err = in.Each(ctx, prefix, func(key string, value []byte) {
 		if w := found[content.ClusterOf(key)]; w != nil {
 			w.Objects++
-			w.Bytes += int64(size)
+			w.Bytes += int64(len(prefix) + len(key) + len(value))
 		}
 	})
 	if err != nil {

@@ -137,7 +137,7 @@ func TestLocalEncryption(t *testing.T) {
 	})
 	framework.Step(t, "a setup ends to encrypt", func(t *testing.T) {
 		s.Write(t, s.Text)
-		require.Contains(t, s.Up(t).Stderr, "The encryption of secrets is prepared: continue with ")
+		require.Contains(t, s.Up(t).Stderr, "Existing secrets are still encrypted: continue with ")
 		readable(t)
 		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
 		require.Equal(t, []string{"plain", "plain"}, secretsIn(t, b.create(t), "root-shard"))

@@ -1,0 +1,145 @@
+package run
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
+)
+
+// rewrite makes all shards store all objects again, until nothing needs the previous key.
+func (r *RotateEncryption) rewrite(ctx context.Context, state *pki.State) error {
+	defer r.Begin("encrypt the existing objects again")()
+	r.Up.reporter = newReporter(r.Up.Observe, r.Up.Now)
+	if err := r.noMoves(ctx, state); err != nil {
+		return err
+	}
+	return parallel.Each(ctx, r.Topology.Shards(), func(ctx context.Context, c *topology.Component) error {
+		written, err := r.rewriteShard(ctx, c, state)
+		if err != nil {
+			r.Up.failed(c.ID(), err)
+			return fmt.Errorf("%s: %w", c.ID(), err)
+		}
+		r.Up.component(c.ID(), Done, written)
+		return nil
+	})
+}
+
+// rewriteShard returns how many objects of each resource a shard has.
+func (r *RotateEncryption) rewriteShard(ctx context.Context, c *topology.Component, s *pki.State) (string, error) {
+	if err := r.awaitLeaving(ctx, c); err != nil {
+		return "", err
+	}
+	client, err := kcp.Connect(r.Up.Runtime, c, s, r.Now())
+	if err != nil {
+		return "", err
+	}
+	defer client.Close()
+	var all []string
+	for _, resource := range s.Encryption.Covers(pki.EncryptedResources(r.Topology)) {
+		n, err := client.Rewrite(ctx, schema.GroupVersionResource{Version: "v1", Resource: resource}, func(done int) {
+			r.Up.component(c.ID(), Running, fmt.Sprintf("%d %s", done, resource))
+		})
+		if err != nil {
+			return "", err
+		}
+		all = append(all, fmt.Sprintf("%d %s", n, resource))
+	}
+	return strings.Join(all, ", "), r.verifyUnused(ctx, c, s.Encryption.Previous)
+}
+
+// awaitLeaving waits until the pods of a shard that do not encrypt with the new key are gone. The shard has rolled, and
+// they still serve while they leave.
+func (r *RotateEncryption) awaitLeaving(ctx context.Context, c *topology.Component) error {
+	if limit := r.Up.Options.Timeout; limit > 0 {
+		var cancel context.CancelFunc
+		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout{limit})
+		defer cancel()
+	}
+	reported := ""
+	err := poll.Until(ctx, pollInterval, func() (bool, error) {
+		s, err := r.Up.Runtime.State(ctx, c)
+		reason := waitMessage(s)
+		leaving := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Pods)), func(pod string) bool { return s.Pods[pod] })
+		switch {
+		case err != nil:
+			reason = err.Error() // a lost connection recovers, or the time runs out
+		case s.Ready && len(leaving) == 0:
+			return true, nil
+		case s.Ready:
+			reason = fmt.Sprintf("%s terminates, and encrypts with the previous key until then",
+				gather.Few(leaving, gather.Listed, ", "))
+		}
+		if reason != reported && ctx.Err() == nil {
+			reported = reason
+			r.Up.component(c.ID(), Running, reason)
+		}
+		return false, nil
+	})
+	if err == nil {
+		return nil
+	}
+	return clierr.New(clierr.NotReady, "rerun the command: it continues. No key has been removed",
+		"%s: %w", reported, err)
+}
+
+// encryptedWith is how a value in etcd begins that a key has encrypted (Kubernetes:
+// apiserver/pkg/server/options/encryptionconfig/config.go, secretboxTransformerPrefixV1).
+func encryptedWith(key string) []byte {
+	return []byte("k8s:enc:secretbox:v1:" + pki.EncryptionKeyName(key) + ":")
+}
+
+// verifyUnused fails if something in the etcd of a shard is encrypted with a key.
+func (r *RotateEncryption) verifyUnused(ctx context.Context, c *topology.Component, key string) error {
+	if key == "" {
+		return nil
+	}
+	client, err := r.Etcd(ctx, c)
+	if err != nil {
+		return err
+	}
+	if client == nil {
+		r.Up.note(fmt.Sprintf("%s has an etcd that kcpctl cannot read: that the previous key is not needed any more "+
+			"follows from the answers of kcp", c.ID()))
+		return nil
+	}
+	defer client.Close()
+	var found []string
+	err = client.Each(ctx, c.Storage.KeyPrefix(), func(name string, value []byte) {
+		if bytes.HasPrefix(value, encryptedWith(key)) {
+			found = append(found, name)
+		}
+	})
+	if err != nil || len(found) == 0 {
+		return err
+	}
+	return clierr.New(clierr.Failed, "rerun the command: it writes them again. No key has been removed",
+		"the previous key is still needed in etcd for %s", gather.Few(found, gather.Listed, ", "))
+}
+
+// noMoves refuses to continue while workspaces move: their objects arrive as they were stored before.
+func (r *RotateEncryption) noMoves(ctx context.Context, state *pki.State) error {
+	root, err := kcp.Connect(r.Up.Runtime, r.Topology.Root(), state, r.Now())
+	if err != nil {
+		return err
+	}
+	defer root.Close()
+	begun, err := root.Migrating(ctx)
+	if err != nil || len(begun) == 0 {
+		return err
+	}
+	return clierr.New(clierr.Failed, "complete it with kcpctl move, and rerun the command: it continues",
+		"logical cluster %s is being moved to another shard", begun[0].Cluster)
+}
