@@ -7,7 +7,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"golang.org/x/sync/semaphore"
 
@@ -16,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/dag"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // canaries verify that each shard serves through a front-proxy. A new shard is tested as soon as it can be, while
@@ -144,18 +144,17 @@ func (cs *canaries) passed(id topology.ID, tested bool) {
 
 // takesWorkspaces reports whether a shard is registered and not cordoned.
 func (cs *canaries) takesWorkspaces(ctx context.Context, shard string) (bool, error) {
-	for {
+	takes := false
+	report := func(reason string) { cs.report.set(shard, reason) }
+	err := poll.Until(ctx, pollInterval, report, func() (string, error) {
 		registered, err := cs.root.Shard(ctx, shard)
-		if err == nil || errors.Is(err, kcp.ErrNotRegistered) {
-			return err == nil && !registered.Cordoned, nil
+		if err != nil && !errors.Is(err, kcp.ErrNotRegistered) {
+			return err.Error(), nil
 		}
-		cs.report.set(shard, err.Error())
-		select {
-		case <-ctx.Done():
-			return false, fmt.Errorf("%w: %w", context.Cause(ctx), err)
-		case <-time.After(pollInterval):
-		}
-	}
+		takes = err == nil && !registered.Cordoned
+		return "", nil
+	})
+	return takes, err
 }
 
 func (cs *canaries) begin() {

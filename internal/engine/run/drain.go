@@ -2,11 +2,13 @@ package run
 
 import (
 	"context"
-	"time"
+	"errors"
+	"fmt"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // drain moves the logical clusters of a shard to other shards.
@@ -69,29 +71,26 @@ func (x *removal) newDrain(ctx context.Context) (*drain, error) {
 
 // empty moves logical clusters until none is left that can move.
 func (d *drain) empty(ctx context.Context) error {
-	for {
-		clusters, err := d.from.LogicalClusters(ctx)
-		if err != nil {
-			return err
+	err := poll.Until(ctx, pollInterval, nil, func() (string, error) {
+		for {
+			clusters, err := d.from.LogicalClusters(ctx)
+			if err != nil {
+				return "", err
+			}
+			staying := d.staying(clusters)
+			if len(staying) == len(clusters) {
+				return "", d.notMoved(staying)
+			}
+			moved, err := d.round(ctx, clusters)
+			if err != nil || moved == 0 {
+				return fmt.Sprintf("%s still has %s", d.c.ID(), clusters[0]), err
+			}
 		}
-		staying := d.staying(clusters)
-		if len(staying) == len(clusters) {
-			return d.notMoved(staying)
-		}
-		moved, err := d.round(ctx, clusters)
-		if err != nil {
-			return err
-		}
-		if moved > 0 {
-			continue
-		}
-		select {
-		case <-ctx.Done():
-			return clierr.New(clierr.NotReady, "run the command again: it continues",
-				"%s still has %s: %w", d.c.ID(), clusters[0], context.Cause(ctx))
-		case <-time.After(pollInterval):
-		}
+	})
+	if late := (*poll.Expired)(nil); errors.As(err, &late) {
+		return clierr.New(clierr.NotReady, "run the command again: it continues", "%w", late)
 	}
+	return err
 }
 
 // round moves those logical clusters that can move now, and returns their number. Others are being created or deleted.

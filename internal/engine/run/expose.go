@@ -5,12 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // Addresser tells which addresses clusters have assigned to components.
@@ -164,30 +164,31 @@ func (u *Up) waitForAddresses(ctx context.Context) (topology.Addresses, error) {
 		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
 		defer cancel()
 	}
+	var known topology.Addresses
 	last := ""
 	reasons := newReasons(func(message string) { last = message; u.step(stepAddresses, Running, message) })
-	for {
-		known, missing, err := addresses(ctx, u.Runtime, u.Topology, u.left)
-		if err != nil && ctx.Err() == nil {
-			return nil, err
-		}
-		if err == nil && len(missing) == 0 {
-			u.step(stepAddresses, Done, count(len(known), "address is", "addresses are")+" assigned")
-			return known, nil
+	err := poll.Until(ctx, 4*pollInterval, nil, func() (_ string, err error) {
+		var missing map[topology.ID]string
+		known, missing, err = addresses(ctx, u.Runtime, u.Topology, u.left)
+		if err != nil && ctx.Err() == nil || err == nil && len(missing) == 0 {
+			return "", err
 		}
 		for _, c := range u.Topology.Assigned() {
 			reasons.set(string(c.ID()), missing[c.ID()])
 		}
-		select {
-		case <-ctx.Done():
-			if !errors.As(context.Cause(ctx), new(errTimeout)) {
-				return nil, context.Cause(ctx)
-			}
-			return nil, clierr.New(clierr.NotReady, "rerun the command: it continues to wait",
-				"no address was assigned within %s: %s", u.Options.Timeout, last)
-		case <-time.After(4 * pollInterval):
-		}
+		return "an address is missing", nil
+	})
+	switch late := (*poll.Expired)(nil); {
+	case err == nil:
+		u.step(stepAddresses, Done, count(len(known), "address is", "addresses are")+" assigned")
+		return known, nil
+	case !errors.As(err, &late):
+		return nil, err
+	case !errors.As(late.Cause, new(errTimeout)):
+		return nil, late.Cause
 	}
+	return nil, clierr.New(clierr.NotReady, "rerun the command: it continues to wait",
+		"no address was assigned within %s: %s", u.Options.Timeout, last)
 }
 
 // RequireAddresses returns an error if an address of a setup is not assigned yet.

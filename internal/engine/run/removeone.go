@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // removal is the removal of one shard of several.
@@ -252,19 +253,20 @@ func (x *removal) notEmpty(clusters []kcp.LogicalCluster) error {
 
 // ended returns the logical clusters of the shard. If all of them are being deleted, it waits until they are gone.
 func (x *removal) ended(ctx context.Context, shard *kcp.Client) ([]kcp.LogicalCluster, error) {
-	for {
-		clusters, err := shard.LogicalClusters(ctx)
+	var clusters []kcp.LogicalCluster
+	report := func(reason string) { x.step(x.stepOf(stepContents), Running, reason) }
+	err := poll.Until(ctx, pollInterval, report, func() (_ string, err error) {
+		clusters, err = shard.LogicalClusters(ctx)
 		if err != nil || len(clusters) == 0 ||
 			slices.ContainsFunc(clusters, func(l kcp.LogicalCluster) bool { return !l.Deleting }) {
-			return clusters, err
+			return "", err
 		}
-		x.step(x.stepOf(stepContents), Running, clusters[0].String())
-		select {
-		case <-ctx.Done():
-			return clusters, nil
-		case <-time.After(pollInterval):
-		}
+		return clusters[0].String(), nil
+	})
+	if errors.As(err, new(*poll.Expired)) {
+		return clusters, nil
 	}
+	return clusters, err
 }
 
 // paths lists logical clusters or workspaces, one per line, up to a limit.

@@ -2,12 +2,13 @@ package run
 
 import (
 	"context"
+	"errors"
 	"slices"
-	"time"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // peer is another shard and a client of it.
@@ -147,24 +148,24 @@ func (x *removal) awaitWorkspaces(ctx context.Context) error {
 		return err
 	}
 	last := ""
-	for {
+	report := func(reason string) { x.step(x.stepOf(stepContents), Running, reason) }
+	err = poll.Until(ctx, pollInterval, report, func() (string, error) {
 		name, at, err := deletedWorkspace(ctx, peers, identity, x.name)
 		switch {
-		case ctx.Err() != nil && last != "":
-			return clierr.New(clierr.NotReady, "see with kubectl describe workspace what it waits for"+rerun,
-				"workspace %s is being deleted, for which kcp needs %s: %w", last, x.id(), context.Cause(ctx))
-		case err != nil:
-			return cannotListWorkspaces(at, err)
-		case name == "":
-			return nil
+		case err != nil && (last == "" || ctx.Err() == nil):
+			return "", cannotListWorkspaces(at, err)
+		case err == nil && name == "":
+			return "", nil
+		case err == nil:
+			last = name
 		}
-		last = name
-		x.step(x.stepOf(stepContents), Running, "waits until workspace "+name+" is deleted")
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
+		return "waits until workspace " + last + " is deleted", nil
+	})
+	if late := (*poll.Expired)(nil); errors.As(err, &late) {
+		return clierr.New(clierr.NotReady, "see with kubectl describe workspace what it waits for"+rerun,
+			"workspace %s is being deleted, for which kcp needs %s: %w", last, x.id(), late.Cause)
 	}
+	return err
 }
 
 // deletedWorkspace returns one of the shard's workspaces that are being deleted, none if it is empty, or the peer

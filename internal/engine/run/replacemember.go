@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // The steps of a replacement.
@@ -298,23 +299,11 @@ func (r *ReplaceMember) join(ctx context.Context) error {
 
 // until retries until it works or ctx ends, and reports why it does not work yet.
 func (r *ReplaceMember) until(ctx context.Context, step string, try func() error) error {
-	reported := ""
-	for {
-		err := try()
-		if err == nil {
-			return nil
-		}
-		if msg := FirstLine(err); ctx.Err() == nil && msg != reported {
-			reported = msg
-			r.step(step, Running, msg)
-		}
-		select {
-		case <-ctx.Done():
-			return clierr.New(clierr.NotReady, "run the command again; see kcpctl logs "+string(r.Etcd.ID()),
-				"%w: %s", context.Cause(ctx), reported)
-		case <-time.After(2 * pollInterval):
-		}
+	err := poll.Until(ctx, 2*pollInterval, func(reason string) { r.step(step, Running, reason) }, untilWorks(try))
+	if err == nil {
+		return nil
 	}
+	return clierr.New(clierr.NotReady, "run the command again; see kcpctl logs "+string(r.Etcd.ID()), "%w", err)
 }
 
 // startOf returns the variables with which members without data start: none of them can, except the one that joins. A

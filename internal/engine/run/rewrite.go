@@ -68,31 +68,25 @@ func (r *RotateEncryption) awaitLeaving(ctx context.Context, c *topology.Compone
 		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout{limit})
 		defer cancel()
 	}
-	reported := ""
-	err := poll.Until(ctx, pollInterval, func() (bool, error) {
+	report := func(reason string) { r.Up.component(c.ID(), Running, reason) }
+	err := poll.Until(ctx, pollInterval, report, func() (string, error) {
 		s, err := r.Up.Runtime.State(ctx, c)
-		reason := waitMessage(s)
 		leaving := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Pods)), func(pod string) bool { return s.Pods[pod] })
 		switch {
 		case err != nil:
-			reason = err.Error() // a lost connection recovers, or the time runs out
-		case s.Ready && len(leaving) == 0:
-			return true, nil
-		case s.Ready:
-			reason = fmt.Sprintf("%s terminates, and encrypts with the previous key until then",
-				gather.Few(leaving, gather.Listed, ", "))
+			return err.Error(), nil // a lost connection recovers, or the time runs out
+		case !s.Ready:
+			return waitMessage(s), nil
+		case len(leaving) > 0:
+			return fmt.Sprintf("%s terminates, and encrypts with the previous key until then",
+				gather.Few(leaving, gather.Listed, ", ")), nil
 		}
-		if reason != reported && ctx.Err() == nil {
-			reported = reason
-			r.Up.component(c.ID(), Running, reason)
-		}
-		return false, nil
+		return "", nil
 	})
 	if err == nil {
 		return nil
 	}
-	return clierr.New(clierr.NotReady, "rerun the command: it continues. No key has been removed",
-		"%s: %w", reported, err)
+	return clierr.New(clierr.NotReady, "rerun the command: it continues. No key has been removed", "%w", err)
 }
 
 // encryptedWith is how a value in etcd begins that a key has encrypted (Kubernetes:

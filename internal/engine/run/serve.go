@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -9,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // replicationPatience is how long the copy of a Shard object may take. kcp's own replication is slower, but certain.
@@ -107,21 +109,21 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 
 // until retries until it works or ctx ends, and reports why it does not work yet.
 func (r *rollout) until(ctx context.Context, c *topology.Component, try func() error) error {
-	reported := ""
-	for {
-		err := try()
-		if err == nil {
-			return nil
+	report := func(reason string) { r.component(c.ID(), Running, reason) }
+	err := poll.Until(ctx, pollInterval, report, untilWorks(try))
+	if late := (*poll.Expired)(nil); errors.As(err, &late) {
+		return &notReady{late.Reason, nil, "", late.Cause}
+	}
+	return err
+}
+
+// untilWorks makes the failures of a function reasons to wait.
+func untilWorks(try func() error) func() (string, error) {
+	return func() (string, error) {
+		if err := try(); err != nil {
+			return err.Error(), nil
 		}
-		if msg := err.Error(); ctx.Err() == nil && msg != reported {
-			reported = msg
-			r.component(c.ID(), Running, msg)
-		}
-		select {
-		case <-ctx.Done():
-			return &notReady{reported, nil, "", context.Cause(ctx)}
-		case <-time.After(pollInterval):
-		}
+		return "", nil
 	}
 }
 

@@ -2,15 +2,16 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
-	"time"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // moveEnd is a shard that logical clusters move from or to.
@@ -62,38 +63,34 @@ func (m *mover) end(ctx context.Context, shard string, report func(string)) (kcp
 // single leaves one replica of a shard until restoreReplicas: only the process that leads the replicas knows of a move,
 // and gives the content that is moved.
 func (m *mover) single(ctx context.Context, e *moveEnd, report func(string)) error {
-	for {
+	err := poll.Until(ctx, pollInterval, report, func() (string, error) {
 		s, err := m.runtime.State(ctx, e.shard)
 		switch {
 		case err != nil:
-			return err
+			return "", err
 		case e.shard.Autoscaled:
-			return clierr.New(clierr.Failed,
+			return "", clierr.New(clierr.Failed,
 				"set replicas: 1 for it in the setup file, run kcpctl up, and run the command again",
 				"the setup leaves the replicas of %s to others, and kcp moves workspaces safely only from and to a "+
 					"single one", e.shard.ID())
 		case s.Replicas <= 1 && len(s.Pods) <= 1 && s.Ready:
-			return m.lead(ctx, e, report)
+			return "", m.lead(ctx, e, report)
 		case s.Replicas <= 1:
-			report(fmt.Sprintf("%s: %s", e.shard.ID(), waitMessage(s)))
+			return fmt.Sprintf("%s: %s", e.shard.ID(), waitMessage(s)), nil
 		case e.singled:
-			return clierr.New(clierr.Failed,
+			return "", clierr.New(clierr.Failed,
 				"stop what scales it, such as a HorizontalPodAutoscaler, and run the command again",
 				"%s has %d replicas again, and kcp moves workspaces safely only from and to a single one",
 				e.shard.ID(), s.Replicas)
-		default:
-			report(fmt.Sprintf("%s: stops all replicas but one, for the time of the moves", e.shard.ID()))
-			e.singled = true
-			if err := m.runtime.Scale(ctx, e.shard, 1); err != nil {
-				return err
-			}
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(pollInterval):
-		}
+		e.singled = true
+		return fmt.Sprintf("%s: stops all replicas but one, for the time of the moves", e.shard.ID()),
+			m.runtime.Scale(ctx, e.shard, 1)
+	})
+	if late := (*poll.Expired)(nil); errors.As(err, &late) {
+		return late.Cause
 	}
+	return err
 }
 
 // lead waits until the only replica of a shard leads.

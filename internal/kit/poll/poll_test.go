@@ -13,32 +13,40 @@ import (
 )
 
 func TestUntil(t *testing.T) {
-	failed := errors.New("failed")
+	failed, late := errors.New("failed"), errors.New("no time left")
+	waits := func(reasons ...string) func(calls int) (string, error) {
+		return func(calls int) (string, error) { return reasons[min(calls, len(reasons))-1], nil }
+	}
 	for name, c := range map[string]struct {
-		done  func(calls int) (bool, error)
-		err   error
-		calls int
-		after time.Duration
+		try      func(calls int) (string, error)
+		err      error
+		reported []string
+		after    time.Duration
 	}{
-		"at once":                {func(int) (bool, error) { return true, nil }, nil, 1, 0},
-		"after two intervals":    {func(calls int) (bool, error) { return calls == 3, nil }, nil, 3, 2 * time.Second},
-		"it fails":               {func(calls int) (bool, error) { return false, failed }, failed, 1, 0},
-		"it ends with its cause": {func(int) (bool, error) { return false, nil }, context.DeadlineExceeded, 11, 10500 * time.Millisecond},
+		"at once":           {waits(""), nil, nil, 0},
+		"after a while":     {waits("a", "a", "b", "a", ""), nil, []string{"a", "b", "a"}, 4 * time.Second},
+		"it fails":          {func(int) (string, error) { return "a", failed }, failed, nil, 0},
+		"the time runs out": {waits("a", "b"), &poll.Expired{Reason: "b", Cause: late}, []string{"a", "b"}, 10500 * time.Millisecond},
 	} {
 		t.Run(name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
-				cause := errors.New("no time left")
-				ctx, cancel := context.WithTimeoutCause(t.Context(), 10500*time.Millisecond, cause)
+				ctx, cancel := context.WithTimeoutCause(t.Context(), 10500*time.Millisecond, late)
 				defer cancel()
-				if c.err == context.DeadlineExceeded {
-					c.err = cause
-				}
 				began, calls := time.Now(), 0
-				err := poll.Until(ctx, time.Second, func() (bool, error) { calls++; return c.done(calls) })
+				var reported []string
+				err := poll.Until(ctx, time.Second, func(reason string) { reported = append(reported, reason) },
+					func() (string, error) { calls++; return c.try(calls) })
 				require.Equal(t, c.err, err)
-				require.Equal(t, c.calls, calls)
+				require.Equal(t, c.reported, reported)
 				require.Equal(t, c.after, time.Since(began))
 			})
 		})
 	}
+}
+
+func TestExpired(t *testing.T) {
+	late := errors.New("no time left")
+	require.EqualError(t, &poll.Expired{Reason: "etcd/root is not ready", Cause: late}, "etcd/root is not ready: no time left")
+	require.EqualError(t, &poll.Expired{Cause: late}, "no time left")
+	require.ErrorIs(t, &poll.Expired{Cause: late}, late)
 }
