@@ -13,10 +13,10 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -73,7 +73,7 @@ func (c *Client) canary(
 	name := "kcpctl-canary-" + shard + "-" + strings.ToLower(rand.Text()[:10])
 	w := canaryWorkspace(name, shard)
 	// Right after a start the front-proxy may not know a shard or a workspace yet (kcp#3858): every step is retried.
-	err := poll(ctx, report, func() error {
+	err := poll.UntilWorks(ctx, pollInterval, report, func() error {
 		_, err := workspaces.Create(ctx, w, metav1.CreateOptions{})
 		if apierrors.IsAlreadyExists(err) {
 			return nil
@@ -90,7 +90,7 @@ func (c *Client) canary(
 	if err != nil {
 		return err
 	}
-	err = poll(ctx, report, func() error {
+	err = poll.UntilWorks(ctx, pollInterval, report, func() error {
 		_, err := inside.Resource(logicalClusterResource).Get(ctx, "cluster", metav1.GetOptions{})
 		return err
 	})
@@ -112,7 +112,7 @@ func awaitReady(
 	stuck := stillness{limit: patience}
 	ctx, giveUp := context.WithCancelCause(ctx)
 	defer giveUp(nil)
-	return poll(ctx, report, func() error {
+	return poll.UntilWorks(ctx, pollInterval, report, func() error {
 		got, err := workspaces.Get(ctx, name, metav1.GetOptions{})
 		if err != nil {
 			return err
@@ -150,26 +150,6 @@ func (s *stillness) reached(version string) bool {
 	s.since = now
 	s.limit = 2 * s.limit
 	return true
-}
-
-// poll tries until it works or ctx ends. Then it returns the cause and the last error.
-func poll(ctx context.Context, report func(string), try func() error) error {
-	var last error
-	err := wait.PollUntilContextCancel(ctx, pollInterval, true, func(context.Context) (bool, error) {
-		err := try()
-		if err != nil && ctx.Err() == nil {
-			last = err
-			report(err.Error())
-		}
-		return err == nil, nil
-	})
-	switch {
-	case err == nil:
-		return nil
-	case last == nil:
-		return context.Cause(ctx)
-	}
-	return fmt.Errorf("%w: %w", context.Cause(ctx), last)
 }
 
 func canaryWorkspace(name, shard string) *unstructured.Unstructured {

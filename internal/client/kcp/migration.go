@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 var (
@@ -59,7 +60,7 @@ func (c *Client) BindMigration(ctx context.Context, report func(reason string)) 
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("bind %s: %w", migrationExport, err)
 	}
-	err = poll(ctx, report, func() error {
+	err = poll.UntilWorks(ctx, pollInterval, report, func() error {
 		b, err := root.Resource(apiBindingResource).Get(ctx, migrationBinding, metav1.GetOptions{})
 		if err != nil {
 			return err

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // End is one of the two shards of a move.
@@ -95,7 +96,7 @@ func (m *Move) Run(ctx context.Context) error {
 	}
 	m.migrations, m.patience = root.Resource(migrationResource), minPatience
 	var fatal errFatal
-	err = poll(ctx, m.Report, func() error {
+	err = poll.UntilWorks(ctx, pollInterval, m.Report, func() error {
 		err := m.step(ctx)
 		if errors.As(err, &fatal) {
 			return nil

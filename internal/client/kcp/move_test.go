@@ -123,7 +123,7 @@ func TestMove(t *testing.T) {
 				},
 			},
 			reasons: []string{
-				"shard beta: the shard has forgotten the move", "shard beta: the shard has forgotten the move",
+				"shard beta: the shard has forgotten the move",
 				`Migrating: CopyFailed: logicalclusterdumps "2a" not found`, "DestinationFinalize",
 			},
 			sent: map[string][]string{

@@ -7,7 +7,6 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
@@ -15,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // Action is what Repair does.
@@ -163,17 +163,16 @@ func (r *Repair) delete(ctx context.Context, t content.Tear, o live.Object, p kc
 	if err := o.Client.DeleteObject(ctx, p, o.Unstructured); err != nil && !apierrors.IsNotFound(err) {
 		return err
 	}
-	err := wait.PollUntilContextCancel(ctx, time.Second, true, func(ctx context.Context) (bool, error) {
+	report := func(reason string) { r.step(t.Path, run.Running, reason) }
+	err := poll.Until(ctx, time.Second, report, func() (string, error) {
 		now, err := o.Client.Object(ctx, p)
 		switch {
 		case err != nil:
-			r.step(t.Path, run.Running, run.FirstLine(err))
+			return run.FirstLine(err), nil
 		case now == nil || now.GetUID() != o.GetUID():
-			return true, nil
-		default:
-			r.step(t.Path, run.Running, "waiting until kcp has deleted its content")
+			return "", nil
 		}
-		return false, nil
+		return "waiting until kcp has deleted its content", nil
 	})
 	if err != nil {
 		return clierr.New(clierr.NotReady, "run the command again: it continues", "it is still being deleted: %w",

@@ -79,7 +79,7 @@ func TestNothingIsRewrittenBesideAPodThatLeaves(t *testing.T) {
 		rotate, titles := w.encryption()
 		err := rotate.Run(t.Context())
 		requireError(t, err, clierr.NotReady,
-			"shard/alpha: demo-shard-alpha-1 terminates, and encrypts with the previous key until then: timed out after 1m0s")
+			"shard/alpha: timed out after 1m0s: demo-shard-alpha-1 terminates, and encrypts with the previous key until then")
 		require.Len(t, w.rt.Kcp.Requests(rewritten), 1, "the root shard's")
 		require.Equal(t, first, w.rt.PKI().Encryption.Previous)
 

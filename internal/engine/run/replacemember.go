@@ -299,7 +299,7 @@ func (r *ReplaceMember) join(ctx context.Context) error {
 
 // until retries until it works or ctx ends, and reports why it does not work yet.
 func (r *ReplaceMember) until(ctx context.Context, step string, try func() error) error {
-	err := poll.Until(ctx, 2*pollInterval, func(reason string) { r.step(step, Running, reason) }, untilWorks(try))
+	err := poll.UntilWorks(ctx, 2*pollInterval, func(reason string) { r.step(step, Running, reason) }, try)
 	if err == nil {
 		return nil
 	}

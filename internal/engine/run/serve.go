@@ -110,21 +110,11 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 // until retries until it works or ctx ends, and reports why it does not work yet.
 func (r *rollout) until(ctx context.Context, c *topology.Component, try func() error) error {
 	report := func(reason string) { r.component(c.ID(), Running, reason) }
-	err := poll.Until(ctx, pollInterval, report, untilWorks(try))
+	err := poll.UntilWorks(ctx, pollInterval, report, try)
 	if late := (*poll.Expired)(nil); errors.As(err, &late) {
 		return &notReady{late.Reason, nil, "", late.Cause}
 	}
 	return err
-}
-
-// untilWorks makes the failures of a function reasons to wait.
-func untilWorks(try func() error) func() (string, error) {
-	return func() (string, error) {
-		if err := try(); err != nil {
-			return err.Error(), nil
-		}
-		return "", nil
-	}
 }
 
 // reconnect gives front-proxies connections to the new pods of a component that was rolled. Otherwise they keep using

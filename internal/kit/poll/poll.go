@@ -3,6 +3,8 @@ package poll
 
 import (
 	"context"
+	"errors"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -14,6 +16,8 @@ type Expired struct {
 	Reason string
 	// Cause is why the context has ended.
 	Cause error
+	// Last is the failure that it waited out last, for UntilWorks.
+	Last error
 }
 
 // Error implements error.
@@ -21,11 +25,13 @@ func (e *Expired) Error() string {
 	if e.Reason == "" {
 		return e.Cause.Error()
 	}
-	return e.Reason + ": " + e.Cause.Error()
+	return e.Cause.Error() + ": " + e.Reason
 }
 
-// Unwrap returns the cause.
-func (e *Expired) Unwrap() error { return e.Cause }
+// Unwrap returns the cause and the last failure.
+func (e *Expired) Unwrap() []error {
+	return slices.DeleteFunc([]error{e.Cause, e.Last}, func(err error) bool { return err == nil })
+}
 
 // Until calls try at once, and then after each interval, until it returns no reason to wait, or an error. report is
 // called with each reason that differs from the one before; it may be nil. If ctx ends first, the error is Expired.
@@ -47,7 +53,22 @@ func Until(ctx context.Context, interval time.Duration, report func(reason strin
 		return false, nil
 	})
 	if wait.Interrupted(err) && ctx.Err() != nil {
-		return &Expired{last, context.Cause(ctx)}
+		return &Expired{Reason: last, Cause: context.Cause(ctx)}
+	}
+	return err
+}
+
+// UntilWorks waits until try returns no error. Its errors are the reasons to wait.
+func UntilWorks(ctx context.Context, interval time.Duration, report func(reason string), try func() error) error {
+	var last error
+	err := Until(ctx, interval, report, func() (string, error) {
+		if last = try(); last != nil {
+			return last.Error(), nil
+		}
+		return "", nil
+	})
+	if late := (*Expired)(nil); errors.As(err, &late) {
+		late.Last = last
 	}
 	return err
 }

@@ -44,9 +44,27 @@ func TestUntil(t *testing.T) {
 	}
 }
 
+func TestUntilWorks(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		late, refused := errors.New("no time left"), errors.New("refused")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Minute, late)
+		defer cancel()
+		calls := 0
+		require.NoError(t, poll.UntilWorks(ctx, time.Second, nil, func() error {
+			if calls++; calls < 3 {
+				return refused
+			}
+			return nil
+		}))
+		err := poll.UntilWorks(ctx, time.Second, nil, func() error { return refused })
+		require.EqualError(t, err, "no time left: refused")
+		require.ErrorIs(t, err, late)
+		require.ErrorIs(t, err, refused)
+	})
+}
+
 func TestExpired(t *testing.T) {
 	late := errors.New("no time left")
-	require.EqualError(t, &poll.Expired{Reason: "etcd/root is not ready", Cause: late}, "etcd/root is not ready: no time left")
 	require.EqualError(t, &poll.Expired{Cause: late}, "no time left")
 	require.ErrorIs(t, &poll.Expired{Cause: late}, late)
 }

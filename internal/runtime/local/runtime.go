@@ -5,6 +5,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net"
@@ -24,6 +25,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/ports"
@@ -313,20 +315,17 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	if restarted, err := r.supervisor.again(ctx, c.ID(), w); err != nil || !restarted {
 		return err
 	}
-	for {
+	return poll.Until(ctx, watchPeriod, nil, func() (string, error) {
 		s, err := r.State(ctx, c)
+		reason := fmt.Sprintf("%s is not ready: %s", c.ID(), s.Reason)
 		switch {
 		case err != nil || s.Ready:
-			return err
+			return "", err
 		case s.Stuck:
-			return fmt.Errorf("%s is not ready: %s", c.ID(), s.Reason)
+			return "", errors.New(reason)
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(watchPeriod):
-		}
-	}
+		return reason, nil
+	})
 }
 
 // Dial connects to the port of a component.

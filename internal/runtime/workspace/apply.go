@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -140,18 +141,14 @@ func (s *objects) retry(ctx context.Context, it plan.Item, limit time.Duration, 
 	try func() error) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("%w for %s", errPatience, limit))
 	defer cancel()
-	for {
-		err := try()
-		if err == nil || !mayPass(err) || ctx.Err() != nil {
-			return s.rejected(ctx, it, err)
+	var last error
+	_ = poll.Until(ctx, pollInterval, report, func() (string, error) {
+		if last = try(); last == nil || !mayPass(last) {
+			return "", last
 		}
-		report(fmt.Sprintf("%s: %v", it.Ref, err))
-		select {
-		case <-ctx.Done():
-			return s.rejected(ctx, it, err)
-		case <-time.After(pollInterval):
-		}
-	}
+		return fmt.Sprintf("%s: %v", it.Ref, last), nil
+	})
+	return s.rejected(ctx, it, last)
 }
 
 var errPatience = errors.New("refused")
@@ -213,28 +210,25 @@ func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 		}
 	}
 	seen := it.Live.DeepCopy()
-	for deleted := false; ; {
+	deleted := false
+	return poll.Until(ctx, pollInterval, nil, func() (string, error) {
 		live, err := at.Object(ctx, placeOf(it.Ref))
 		switch {
 		case err != nil:
-			return fmt.Errorf("read %s: %w", it.Ref, err)
+			return "", fmt.Errorf("read %s: %w", it.Ref, err)
 		case live == nil || live.GetUID() != seen.GetUID():
-			return nil
+			return "", nil
 		case live.GetDeletionTimestamp() == nil && !plan.Same(withoutInternal(seen), withoutInternal(live)):
-			return clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
+			return "", clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
 				"%s was changed after this run read it, and was not deleted", it.Ref)
 		}
 		if !deleted && live.GetDeletionTimestamp() == nil {
 			err := at.DeleteObject(ctx, placeOf(it.Ref), live)
 			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				return fmt.Errorf("delete %s: %w", it.Ref, err)
+				return "", fmt.Errorf("delete %s: %w", it.Ref, err)
 			}
 			deleted = err == nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("wait for %s to be gone: %w", it.Ref, context.Cause(ctx))
-		case <-time.After(pollInterval):
-		}
-	}
+		return fmt.Sprintf("wait for %s to be gone", it.Ref), nil
+	})
 }

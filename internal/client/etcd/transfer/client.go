@@ -15,6 +15,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/etcd/datadir"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -150,22 +151,17 @@ func (c *Client) refused(code int, message string) error {
 func (c *Client) await(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errNotServed)
 	defer cancel()
-	for {
+	return poll.Until(ctx, pollInterval, nil, func() (string, error) {
 		r, err := request(ctx, http.MethodGet, pathReady, "", nil)
 		if err != nil {
-			return err
+			return "", err
 		}
 		resp, err := c.http().Do(r)
-		if err == nil {
-			_ = resp.Body.Close()
-			return nil
+		if err != nil {
+			return fmt.Sprintf("connect to the pod for %s: %v", c.Volume, err), nil
 		}
-		select {
-		case <-ctx.Done():
-			return fmt.Errorf("connect to the pod for %s: %w: %w", c.Volume, context.Cause(ctx), err)
-		case <-time.After(pollInterval):
-		}
-	}
+		return "", resp.Body.Close()
+	})
 }
 
 // http returns a client for one request: a broken connection is not used again.
