@@ -40,6 +40,7 @@ func (v exposeFields) exposure(p *field.Path, e v1alpha1.Expose) {
 		set  bool
 		of   v1alpha1.ExposeType
 	}{
+		{"internal", e.Internal, v1alpha1.ExposeLoadBalancer},
 		{"nodePort", e.NodePort != 0, v1alpha1.ExposeNodePort},
 		{"className", e.ClassName != "", v1alpha1.ExposeIngress},
 		{"gateway", e.Gateway != v1alpha1.Gateway{}, v1alpha1.ExposeTLSRoute},

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // reservedNames are the prefixes of users and groups that kcp and kcpctl give permissions to.
@@ -47,6 +48,9 @@ func exposures(s *v1alpha1.Setup) []string {
 	return append(out, ofAccess("spec.workspaces", spec.Workspaces)...)
 }
 
+// maxShardNames is how many shards a note lists.
+const maxShardNames = 3
+
 // ofShards is the note about shards that serve requests without credentials outside of their clusters. Their rules for
 // permissions refuse nearly all of these, and users can add rules to their workspaces.
 func ofShards(s *v1alpha1.Setup) []string {
@@ -59,13 +63,9 @@ func ofShards(s *v1alpha1.Setup) []string {
 	if len(shards) == 0 || !*s.Spec.Authentication.Anonymous {
 		return nil
 	}
-	who := shards[0]
-	if n := len(shards) - 1; n > 0 {
-		who += fmt.Sprintf(" and %d more", n)
-	}
 	return []string{fmt.Sprintf("%s: clients from outside of the cluster reach %s without credentials, as "+
-		"system:anonymous: set spec.authentication.anonymous to false, and only %s need none", at[0], who,
-		strings.Join(topology.HealthPaths, ", "))}
+		"system:anonymous: set spec.authentication.anonymous to false, and only %s need none", at[0],
+		gather.Few(shards, maxShardNames, ", "), strings.Join(topology.HealthPaths, ", "))}
 }
 
 // ofAuthentication are the notes about who can be in any group, or have any name.

@@ -51,7 +51,7 @@ func TestAnonymousRequests(t *testing.T) {
 		"an assigned address":          {"  rootShard: {url: auto, expose: NodePort}\n", "spec.rootShard.url", "root-shard"},
 		"a Service":                    {"  shards: [{name: alpha, service: {type: LoadBalancer}}]\n", "spec.shards[0].service.type", "shard/alpha"},
 		"external addresses":           {"  shards: [{name: alpha, service: {externalIPs: [203.0.113.7]}}]\n", "spec.shards[0].service.externalIPs", "shard/alpha"},
-		"the Services of all":          {"  defaults: {service: {type: NodePort}}\n  shards: [{name: alpha}, {name: beta}]\n", "spec.defaults.service.type", "root-shard and 2 more"},
+		"the Services of all":          {"  defaults: {service: {type: NodePort}}\n  shards: [{name: alpha}, {name: beta}]\n", "spec.defaults.service.type", "root-shard, shard/alpha, shard/beta"},
 		"a Service unlike that of all": {"  defaults: {service: {type: NodePort}}\n  rootShard: {service: {type: ClusterIP}}\n", "", ""},
 		"refused":                      {closed + "  rootShard: {url: \"https://root.example.com\", expose: LoadBalancer}\n", "", ""},
 	} {
