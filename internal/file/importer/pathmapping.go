@@ -67,8 +67,8 @@ func (o *object) mappings() []v1alpha1.PathMapping {
 				"add it to pathMappings, with such a Secret in clientSecret")
 			continue
 		case ours && own != "":
-			item.find(NotMapped, "a front-proxy removes only the headers of the mapping, so with "+header+" clients can "+
-				"send X-Remote-User to a server that trusts the certificate of front-proxies",
+			item.find(NotMapped, "a front-proxy removes only the headers of the mapping, so with "+header+
+				" clients can send X-Remote-User to a server that trusts the certificate of front-proxies",
 				"add it to pathMappings, with a certificate that no shard trusts in clientSecret")
 			continue
 		}

@@ -165,9 +165,8 @@ func headersOf(m *v1alpha1.PathMapping) []header {
 	}
 }
 
-// OwnHeader returns the first field of a path mapping with another header than servers of kcp read, and its value. A
-// client can then send their headers: a front-proxy removes only those of the mapping. Without such a field, it returns
-// nothing.
+// OwnHeader returns the first field of a path mapping with another header than servers of kcp read, and its value, or
+// nothing. With such a header, a client can send the usual ones: a front-proxy removes only the headers of the mapping.
 func OwnHeader(m *v1alpha1.PathMapping) (field, value string) {
 	for _, h := range headersOf(m) {
 		if h.value != "" && !strings.EqualFold(h.value, h.usual) {
