@@ -109,6 +109,17 @@ func TestPathMappingsWithHeadersOfTheirOwn(t *testing.T) {
 	}
 }
 
+// A mount is reviewed where it hides files of kcpctl, or they hide it.
+func TestMountsAmongOurFiles(t *testing.T) {
+	for path, reviewed := range map[string]bool{
+		"/etc/kcp": true, "/etc/kcp/encryption": true, "/etc/kcp-front-proxy/combined-client-ca": false, "/etc/kcpctl": false,
+	} {
+		_, findings := imported(t, "", "  extraVolumes: [{name: v, secret: {secretName: own}}]\n"+
+			"  extraVolumeMounts: [{name: v, mountPath: "+path+"}]\n")
+		require.Equal(t, reviewed, strings.Contains(report(findings), "it refers to a path below /etc/kcp"), path)
+	}
+}
+
 // withoutHeaders removes the defaults of headers.
 func withoutHeaders(all []v1alpha1.PathMapping) []v1alpha1.PathMapping {
 	for i := range all {
