@@ -119,3 +119,40 @@ func TestAgentAddPrintsTheEdit(t *testing.T) {
 	require.Contains(t, out, "plural: fish")
 	require.Contains(t, out, "name: '{{ .ClusterName }}-{{ .Object.metadata.name }}'", "it has no namespace that contains the logical cluster")
 }
+
+// Without --cluster, an agent gets a namespace of its own on the cluster of kcp: it reads all Secrets of its namespace,
+// and that of the root shard has the private keys.
+func TestAgentBesideKcp(t *testing.T) {
+	kubeconfig := serviceCluster(t)
+	const start = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n"
+	for name, c := range map[string]struct{ spec, cluster, added string }{
+		"the namespace of kcp": {"  clusters: [{name: home, kubeconfig: KUBECONFIG, as: ann, asGroups: [admins]}]\n", "agents",
+			"+  clusters: [{name: home, kubeconfig: KUBECONFIG, as: ann, asGroups: [admins]}, " +
+				"{name: agents, kubeconfig: KUBECONFIG, namespace: demo-agents, as: ann, asGroups: [admins]}]"},
+		"of a root shard elsewhere": {"  rootShard: {cluster: b, url: \"https://root.example.com\", virtualWorkspaceURL: \"https://root.example.com\"}\n" +
+			"  clusters:\n  - {name: a, context: a}\n  - {name: b, kubeconfig: KUBECONFIG, namespace: prod}\n", "agents",
+			"+  - {name: agents, kubeconfig: KUBECONFIG, namespace: demo-agents}"},
+		"it exists": {"  clusters:\n  - {name: home, kubeconfig: KUBECONFIG}\n  - {name: apart, kubeconfig: KUBECONFIG, namespace: demo-agents}\n", "apart", ""},
+		"a cluster of the name": {"  clusters:\n  - {name: home, kubeconfig: KUBECONFIG}\n  - {name: far, context: far, namespace: demo-agents}\n", "agents",
+			"+  - {name: agents, kubeconfig: KUBECONFIG, namespace: demo-agents}"},
+		"the keys are not on the cluster": {"  clusters:\n  - {name: home, kubeconfig: KUBECONFIG}\n  pki: {store: Directory}\n", "home", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			file := filepath.Join(t.TempDir(), "kcp.yaml")
+			require.NoError(t, os.WriteFile(file, []byte(strings.ReplaceAll(start+c.spec, "KUBECONFIG", kubeconfig)), 0o600))
+			out, err := agentAdd(t, file, "widgets", "--workspace", "root:widgets", "--publish", "widget.example.com", "--dry-run=client")
+			require.NoError(t, err)
+			out = strings.ReplaceAll(out, kubeconfig, "KUBECONFIG")
+			if c.cluster != "home" {
+				require.Contains(t, out, "cluster: "+c.cluster+"\n")
+			} else {
+				require.NotContains(t, out, "cluster:")
+			}
+			if c.added != "" {
+				require.Contains(t, out, c.added)
+			} else {
+				require.NotContains(t, out, "name: agents")
+			}
+		})
+	}
+}

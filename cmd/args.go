@@ -101,7 +101,7 @@ func badArgs(c *cobra.Command, format string, args ...any) error {
 // shortName is the length of names from which two letters may be wrong.
 const shortName = 4
 
-// synonyms returns the commands of other tools that mean a command of kcpctl.
+// synonyms returns the words for a command of kcpctl that other tools have, or that are only a part of it.
 func synonyms(command string) []string {
 	return map[string][]string{
 		"up":             {"apply", "install", "deploy", "create", "sync", "start", "run"},
@@ -115,7 +115,8 @@ func synonyms(command string) []string {
 		"remove-shard":   {"delete-shard", "drain"},
 		"add-shard":      {"add"},
 		"upgrade":        {"update"},
-		"certs":          {"renew", "rotate", "certificates", "certificate"},
+		"certs":          {"rotate", "certificates", "certificate"},
+		"certs renew":    {"renew"},
 		"support-bundle": {"bugreport", "bug-report", "collect", "must-gather", "sos"},
 		"import":         {"convert", "migrate"},
 	}[command]
@@ -141,11 +142,16 @@ func knownCommand(c *cobra.Command, args []string) error {
 	return clierr.New(clierr.BadInput, hint, "unknown command %q for %s", args[0], c.CommandPath())
 }
 
-// meant returns the commands that a word of another tool means.
+// meant returns the commands that a word of another tool means, such as certs renew.
 func meant(c *cobra.Command, word string) (names []string) {
 	for _, sub := range c.Commands() {
-		if slices.Contains(sub.SuggestFor, word) {
+		if slices.Contains(synonyms(sub.Name()), word) {
 			names = append(names, sub.Name())
+		}
+		for _, part := range sub.Commands() {
+			if name := sub.Name() + " " + part.Name(); slices.Contains(synonyms(name), word) {
+				names = append(names, name)
+			}
 		}
 	}
 	return names

@@ -130,7 +130,6 @@ cert-manager and no CRDs.`,
 		c.AddGroup(&cobra.Group{ID: g.title, Title: g.title + ":"})
 		for _, sub := range g.commands {
 			sub.GroupID = g.title
-			sub.SuggestFor = synonyms(sub.Name())
 			c.AddCommand(sub)
 		}
 	}

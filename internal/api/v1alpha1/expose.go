@@ -40,6 +40,9 @@ type Expose struct {
 	Type ExposeType `json:"type,omitempty"`
 	// Annotations are set on the object that exposes the component: the Service, Ingress, TLSRoute or Route.
 	Annotations map[string]string `json:"annotations,omitempty"`
+	// Internal requests a load balancer in the private network of the cloud, for the type LoadBalancer: the Service has
+	// the annotations of all known clouds. Default: false.
+	Internal bool `json:"internal,omitempty"`
 	// NodePort is the port of the nodes, for the type NodePort. Default: the port of the address. If the address has no
 	// port, Kubernetes chooses one, and it is kept.
 	NodePort int32 `json:"nodePort,omitempty"`

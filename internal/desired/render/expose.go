@@ -31,6 +31,28 @@ var passthrough = map[string]map[string]string{
 	},
 }
 
+// internalLoadBalancer has, by the cloud, the annotations with which it gives a Service a load balancer in its private
+// network. A cloud ignores the annotations of others. Most are in the documentation of Kubernetes (Service, "Internal
+// load balancer"). Tencent Cloud is not here: its annotation has the ID of a subnet, which only a user knows.
+var internalLoadBalancer = map[string]map[string]string{
+	"Alibaba Cloud": {"service.beta.kubernetes.io/alibaba-cloud-loadbalancer-address-type": "intranet"},
+	"AWS": {
+		"service.beta.kubernetes.io/aws-load-balancer-scheme":   "internal", // AWS Load Balancer Controller
+		"service.beta.kubernetes.io/aws-load-balancer-internal": "true",     // cloud-provider-aws
+	},
+	"Azure":        {"service.beta.kubernetes.io/azure-load-balancer-internal": "true"},
+	"Baidu Cloud":  {"service.beta.kubernetes.io/cce-load-balancer-internal-vpc": "true"},
+	"DigitalOcean": {"service.beta.kubernetes.io/do-loadbalancer-network": "INTERNAL"},
+	"Google Cloud": {"networking.gke.io/load-balancer-type": "Internal"},
+	"Hetzner":      {"load-balancer.hetzner.cloud/disable-public-network": "true"},
+	"IBM Cloud":    {"service.kubernetes.io/ibm-load-balancer-cloud-provider-ip-type": "private"},
+	"OpenStack":    {"service.beta.kubernetes.io/openstack-internal-load-balancer": "true"},
+	"Oracle Cloud": {
+		"service.beta.kubernetes.io/oci-load-balancer-internal": "true",
+		"oci-network-load-balancer.oraclecloud.com/internal":    "true",
+	},
+}
+
 // setService sets the type, the annotations and the port of a kcp server's Service.
 func (w *workload) setService(c *topology.Component) {
 	port := servicePort(c)
@@ -38,12 +60,25 @@ func (w *workload) setService(c *topology.Component) {
 	switch c.Expose.Type {
 	case v1alpha1.ExposeNodePort, v1alpha1.ExposeLoadBalancer:
 		w.ServiceType = c.Expose.Type
-		w.ServiceNotes = c.Expose.Annotations
+		w.ServiceNotes = serviceAnnotations(c.Expose)
 		if c.NodePort != 0 {
 			port["nodePort"] = c.NodePort
 		}
 	}
 	w.ServicePorts = []dict{port}
+}
+
+// serviceAnnotations returns the annotations of a Service. The annotations of the setup file take precedence.
+func serviceAnnotations(e v1alpha1.Expose) map[string]string {
+	if !e.Internal {
+		return e.Annotations
+	}
+	out := map[string]string{}
+	for _, known := range internalLoadBalancer {
+		maps.Copy(out, known)
+	}
+	maps.Copy(out, e.Annotations)
+	return out
 }
 
 // servicePort is the port of a kcp server's Service inside the cluster.

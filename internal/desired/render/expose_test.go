@@ -24,6 +24,9 @@ func TestExposed(t *testing.T) {
     virtualWorkspaceURL: https://gamma-vw.example.com
     expose: {type: TLSRoute, annotations: {example.com/a: b}, gateway: {name: public, namespace: gateways, sectionName: tls}}
   - {name: delta, url: "https://delta.example.com", expose: {type: TLSRoute, gateway: {name: public}}}
+  - name: epsilon
+    url: https://epsilon.example.com:6443
+    expose: {type: LoadBalancer, internal: true, annotations: {service.beta.kubernetes.io/azure-load-balancer-internal: "false", example.com/a: b}}
   frontProxies:
   - {name: main, expose: Route}
   - name: side

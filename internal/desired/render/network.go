@@ -1,6 +1,9 @@
 package render
 
-import "github.com/kcpctl/kcpctl/internal/desired/topology"
+import (
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+)
 
 // dnsPorts are the ports of DNS servers: of the Service, and of the pods behind it on OpenShift.
 var dnsPorts = []int32{53, 5353}
@@ -22,14 +25,7 @@ func (b *objects) network() {
 	}
 	p := networkPolicy{
 		Name: b.c.Object(), Namespace: b.c.Cluster.Namespace, Labels: b.c.Labels(), Selector: b.c.Selector(),
-		Types: []string{"Ingress"}, Ingress: ingress(b.r.network(), b.c),
-	}
-	public := b.r.network().Public(b.c)
-	if len(spec.Clients) > 0 && !public && (b.c.IsShard() || b.c.Kind == topology.VirtualWorkspaces) {
-		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.Clients), "ports": tcp(b.c.Port)})
-	}
-	if len(spec.MetricsClients) > 0 && !public {
-		p.Ingress = append(p.Ingress, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(b.c.MetricsPort())})
+		Types: []string{"Ingress"}, Ingress: ingress(b.r.network(), b.c, spec),
 	}
 	if !b.c.Kind.UsesClusters() {
 		p.Types = append(p.Types, "Egress")
@@ -39,13 +35,19 @@ func (b *objects) network() {
 }
 
 // ingress are the rules for clients of kcp.
-func ingress(n *topology.Network, c *topology.Component) []dict {
+func ingress(n *topology.Network, c *topology.Component, spec *v1alpha1.NetworkPolicies) []dict {
 	if n.Public(c) {
 		return []dict{{"ports": tcp(c.Port)}}
 	}
 	rules := []dict{} // without a rule, nothing can dial the pods
 	for _, f := range n.Incoming(c) {
 		rules = append(rules, dict{"from": pods(f.Labels), "ports": tcp(f.Ports...)})
+	}
+	if len(spec.Clients) > 0 && (c.IsShard() || c.Kind == topology.VirtualWorkspaces) {
+		rules = append(rules, dict{"from": namespaces(spec.Clients), "ports": tcp(c.Port)})
+	}
+	if len(spec.MetricsClients) > 0 {
+		rules = append(rules, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(c.MetricsPort())})
 	}
 	return rules
 }

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"fmt"
 	"strings"
 	"testing"
 
@@ -79,6 +80,44 @@ func TestPathMappingsOfFiles(t *testing.T) {
 	text := report(findings)
 	require.Contains(t, text, "spec.additionalPathMappings[1]: the file /etc/other/ca.crt is in no Secret or ConfigMap that extraVolumes mounts")
 	require.Contains(t, text, "spec.additionalPathMappings[2]: the files /etc/custom/key and /etc/custom/crt are not tls.crt and tls.key of a Secret")
+}
+
+// With headers of its own, a mapping is not for a server that trusts front-proxies: clients could send it X-Remote-User.
+func TestPathMappingsWithHeadersOfTheirOwn(t *testing.T) {
+	const shards = `backend_server_ca: /etc/kcp/tls/ca/tls.crt, proxy_client_cert: /etc/kcp-front-proxy/requestheader-client/tls.crt, ` +
+		`proxy_client_key: /etc/kcp-front-proxy/requestheader-client/tls.key`
+	spec, findings := imported(t, "", `  extraVolumes: [{name: custom, secret: {secretName: custom-client}}]
+  extraVolumeMounts: [{name: custom, mountPath: /etc/custom}]
+  additionalPathMappings:
+  - {path: /services/a, backend: "https://a:6443", `+shards+`, user_header: X-Team-User, group_header: X-Team-Group}
+  - {path: /services/b, backend: "https://b:6443", `+shards+`, extra_header_prefix: X-Team-}
+  - {path: /services/c, backend: "https://c:6443", `+shards+`, user_header: x-remote-user}
+  - {path: /services/d, backend: "https://d:6443", backend_server_ca: /etc/kcp/tls/ca/tls.crt, proxy_client_cert: /etc/custom/tls.crt,
+     proxy_client_key: /etc/custom/tls.key, user_header: X-Team-User}
+`)
+	var got []v1alpha1.PathMapping
+	for _, m := range spec.FrontProxies[0].PathMappings {
+		got = append(got, v1alpha1.PathMapping{Path: m.Path, UserHeader: m.UserHeader, ClientSecret: m.ClientSecret})
+	}
+	require.Equal(t, []v1alpha1.PathMapping{
+		{Path: "/services/c", UserHeader: "x-remote-user"},
+		{Path: "/services/d", UserHeader: "X-Team-User", ClientSecret: "custom-client"},
+	}, got)
+	for i, header := range []string{"X-Team-User", "X-Team-"} {
+		require.Contains(t, report(findings), fmt.Sprintf("not mapped: in.yaml:%d:5: FrontProxy main: spec.additionalPathMappings[%d]: "+
+			"a front-proxy removes only the headers of the mapping, so with %s clients", 16+i, i, header))
+	}
+}
+
+// A mount is reviewed where it hides files of kcpctl, or they hide it.
+func TestMountsAmongOurFiles(t *testing.T) {
+	for path, reviewed := range map[string]bool{
+		"/etc/kcp": true, "/etc/kcp/encryption": true, "/etc/kcp-front-proxy/combined-client-ca": false, "/etc/kcpctl": false,
+	} {
+		_, findings := imported(t, "", "  extraVolumes: [{name: v, secret: {secretName: own}}]\n"+
+			"  extraVolumeMounts: [{name: v, mountPath: "+path+"}]\n")
+		require.Equal(t, reviewed, strings.Contains(report(findings), "it refers to a path below /etc/kcp"), path)
+	}
 }
 
 // withoutHeaders removes the defaults of headers.

@@ -53,6 +53,7 @@ func (o *object) mappings() []v1alpha1.PathMapping {
 		}
 		ca, cert, key := o.mounted(m.BackendServerCA), o.mounted(m.ProxyClientCert), o.mounted(m.ProxyClientKey)
 		ours := m.ProxyClientCert == operatorClientCert && m.ProxyClientKey == operatorClientKey
+		own, header := setup.OwnHeader(&to)
 		pair := cert.Secret != "" && cert.Secret == key.Secret && cert.Key == "tls.crt" && key.Key == "tls.key"
 		switch {
 		case ca.Secret+ca.ConfigMap == "" && m.BackendServerCA != operatorServerCA &&
@@ -64,6 +65,11 @@ func (o *object) mappings() []v1alpha1.PathMapping {
 			item.find(NotMapped, "the files "+m.ProxyClientCert+" and "+m.ProxyClientKey+
 				" are not tls.crt and tls.key of a Secret that extraVolumes mounts",
 				"add it to pathMappings, with such a Secret in clientSecret")
+			continue
+		case ours && own != "":
+			item.find(NotMapped, "a front-proxy removes only the headers of the mapping, so with "+header+
+				" clients can send X-Remote-User to a server that trusts the certificate of front-proxies",
+				"add it to pathMappings, with a certificate that no shard trusts in clientSecret")
 			continue
 		}
 		if ca.Secret+ca.ConfigMap != "" {

@@ -116,6 +116,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Defaults.LogLevel":                 {*s.FrontProxies[0].LogLevel, int32(2)},
 		"Component.Cluster":                 {s.RootShard.Cluster + " " + alpha.Cluster, "default default"},
 		"Component.Expose":                  {s.RootShard.Expose, v1alpha1.Expose{Type: "ClusterIP"}},
+		"Expose.Internal":                   {alpha.Expose.Internal, false},
 		"Expose.Type":                       {alpha.Expose.Type, v1alpha1.ExposeClusterIP},
 		"Expose.NodePort":                   {computed, computed},
 		"Expose.ClassName":                  {alpha.Expose.ClassName, ""}, // Kubernetes knows its default class

@@ -404,9 +404,8 @@ func (f *File) AddNamespace(name, namespace string) (_ *File, cluster string, er
 			return nil, "", err
 		}
 	}
-	file, err = file.addItem("cluster", name,
-		v1alpha1.Cluster{Name: name, Context: home.Context, Kubeconfig: home.Kubeconfig, Namespace: namespace},
-		"spec", "clusters")
+	file, err = file.addItem("cluster", name, v1alpha1.Cluster{Name: name, Context: home.Context,
+		Kubeconfig: home.Kubeconfig, Namespace: namespace, As: home.As, AsGroups: home.AsGroups}, "spec", "clusters")
 	return file, name, err
 }
 

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/url"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -39,6 +40,7 @@ func (v exposeFields) exposure(p *field.Path, e v1alpha1.Expose) {
 		set  bool
 		of   v1alpha1.ExposeType
 	}{
+		{"internal", e.Internal, v1alpha1.ExposeLoadBalancer},
 		{"nodePort", e.NodePort != 0, v1alpha1.ExposeNodePort},
 		{"className", e.ClassName != "", v1alpha1.ExposeIngress},
 		{"gateway", e.Gateway != v1alpha1.Gateway{}, v1alpha1.ExposeTLSRoute},
@@ -150,12 +152,40 @@ func (v *validator) exposedTwice() {
 	}
 }
 
-func (v *validator) clusterOf(p part) (v1alpha1.Cluster, bool) {
-	i := slices.IndexFunc(v.setup.Spec.Clusters, func(c v1alpha1.Cluster) bool { return c.Name == p.Cluster })
+func (v *validator) clusterOf(p part) (v1alpha1.Cluster, bool) { return p.clusterOf(v.setup) }
+
+func (p part) clusterOf(s *v1alpha1.Setup) (v1alpha1.Cluster, bool) {
+	i := slices.IndexFunc(s.Spec.Clusters, func(c v1alpha1.Cluster) bool { return c.Name == p.Cluster })
 	if i < 0 {
 		return v1alpha1.Cluster{}, false
 	}
-	return v.setup.Spec.Clusters[i], true
+	return s.Spec.Clusters[i], true
+}
+
+// openings returns the fields that let clients from outside of its cluster reach a component.
+func (p part) openings(s *v1alpha1.Setup) (out []*field.Path) {
+	for _, f := range []struct{ name, value string }{{"url", p.url}, {"virtualWorkspaceURL", p.virtualWorkspaceURL}} {
+		if cl, _ := p.clusterOf(s); f.value != "" && !strings.HasSuffix(hostOf(f.value), ".svc."+cl.Domain) {
+			out = append(out, p.path.Child(f.name))
+		}
+	}
+	if p.Expose.Type != v1alpha1.ExposeClusterIP {
+		out = append(out, p.path.Child("expose"))
+	}
+	overlays := []serviceOverlay{
+		{p.path.Child("service"), p.Service},
+		{field.NewPath("spec", "defaults", "service"), s.Spec.Defaults.Service},
+	}
+	i := slices.IndexFunc(overlays, func(o serviceOverlay) bool { return o.overlay["type"] != nil })
+	if i >= 0 && overlays[i].overlay["type"] != string(v1alpha1.ExposeClusterIP) {
+		out = append(out, overlays[i].path.Child("type"))
+	}
+	for _, o := range overlays {
+		if ips, _ := o.overlay["externalIPs"].([]any); len(ips) > 0 {
+			out = append(out, o.path.Child("externalIPs"))
+		}
+	}
+	return out
 }
 
 // addressPath is the field with the address of the component for clients outside its cluster.

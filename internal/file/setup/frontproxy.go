@@ -143,20 +143,37 @@ func (v frontProxyFields) pathMappings(p *field.Path, all []v1alpha1.PathMapping
 		if m.ClientSecret != "" {
 			v.subdomain(at.Child("clientSecret"), m.ClientSecret)
 		}
-		for _, h := range []struct{ name, value, usual string }{
-			{"userHeader", m.UserHeader, userHeader}, {"groupHeader", m.GroupHeader, groupHeader},
-			{"extraHeaderPrefix", m.ExtraHeaderPrefix, extraHeaderPrefix},
-		} {
-			switch {
-			case !v.matches(`[A-Za-z0-9-]+`, h.value):
+		for _, h := range headersOf(m) {
+			if !v.matches(`[A-Za-z0-9-]+`, h.value) {
 				v.invalid(at.Child(h.name), h.value, "must have only letters, digits and -")
-			case m.ClientSecret == "" && !strings.EqualFold(h.value, h.usual):
-				v.required(at.Child("clientSecret"), "with the %s %s, the server must not trust the certificate "+
-					"of the setup: a front-proxy removes only the headers of the mapping from requests", h.name,
-					h.value)
 			}
 		}
+		if name, value := OwnHeader(m); m.ClientSecret == "" && name != "" {
+			v.required(at.Child("clientSecret"), "with the %s %s, the server must not trust the certificate of the "+
+				"setup: a front-proxy removes only the headers of the mapping from requests", name, value)
+		}
 	}
+}
+
+// header is a header with a part of the identity of a client.
+type header struct{ name, value, usual string }
+
+func headersOf(m *v1alpha1.PathMapping) []header {
+	return []header{
+		{"userHeader", m.UserHeader, userHeader}, {"groupHeader", m.GroupHeader, groupHeader},
+		{"extraHeaderPrefix", m.ExtraHeaderPrefix, extraHeaderPrefix},
+	}
+}
+
+// OwnHeader returns the first field of a path mapping with another header than servers of kcp read, and its value, or
+// nothing. With such a header, a client can send the usual ones: a front-proxy removes only the headers of the mapping.
+func OwnHeader(m *v1alpha1.PathMapping) (field, value string) {
+	for _, h := range headersOf(m) {
+		if h.value != "" && !strings.EqualFold(h.value, h.usual) {
+			return h.name, h.value
+		}
+	}
+	return "", ""
 }
 
 // mappedPath requires a path that kcp can register beside its own. It registers each path with and without a trailing

@@ -71,30 +71,8 @@ func (v *validator) gateArgs(p *field.Path, args []string) {
 
 // unexposed requires that only clients on its cluster reach a shard.
 func (v *validator) unexposed(p part) {
-	const why = "%s are enabled (spec.featureGates), so only its own cluster may reach a shard"
-	const mounts = "workspace mounts"
-	for _, f := range []struct{ name, value string }{{"url", p.url}, {"virtualWorkspaceURL", p.virtualWorkspaceURL}} {
-		if cl, _ := v.clusterOf(p); f.value != "" && !strings.HasSuffix(hostOf(f.value), ".svc."+cl.Domain) {
-			v.forbidden(p.path.Child(f.name), why, mounts)
-		}
-	}
-	if p.Expose.Type != v1alpha1.ExposeClusterIP {
-		v.forbidden(p.path.Child("expose"), why, mounts)
-	}
-	at, kind := p.path.Child("service"), p.Service["type"]
-	if kind == nil {
-		at, kind = field.NewPath("spec", "defaults", "service"), v.setup.Spec.Defaults.Service["type"]
-	}
-	if kind != nil && kind != string(v1alpha1.ExposeClusterIP) {
-		v.forbidden(at.Child("type"), why, mounts)
-	}
-	for _, o := range []serviceOverlay{
-		{p.path.Child("service"), p.Service},
-		{field.NewPath("spec", "defaults", "service"), v.setup.Spec.Defaults.Service},
-	} {
-		if ips, _ := o.overlay["externalIPs"].([]any); len(ips) > 0 {
-			v.forbidden(o.path.Child("externalIPs"), why, mounts)
-		}
+	for _, at := range p.openings(v.setup) {
+		v.forbidden(at, "workspace mounts are enabled (spec.featureGates), so only its own cluster may reach a shard")
 	}
 }
 

@@ -7,6 +7,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // reservedNames are the prefixes of users and groups that kcp and kcpctl give permissions to.
@@ -42,7 +44,28 @@ func exposures(s *v1alpha1.Setup) []string {
 				"kcpctl with this name", i, k.User))
 		}
 	}
+	out = append(out, ofShards(s)...)
 	return append(out, ofAccess("spec.workspaces", spec.Workspaces)...)
+}
+
+// maxShardNames is how many shards a note lists.
+const maxShardNames = 3
+
+// ofShards is the note about shards that serve requests without credentials outside of their clusters. Their rules for
+// permissions refuse nearly all of these, and users can add rules to their workspaces.
+func ofShards(s *v1alpha1.Setup) []string {
+	var at, shards []string
+	for _, p := range parts(s) {
+		if open := p.openings(s); p.kind.IsShard() && len(open) > 0 {
+			at, shards = append(at, open[0].String()), append(shards, string(p.id()))
+		}
+	}
+	if len(shards) == 0 || !*s.Spec.Authentication.Anonymous {
+		return nil
+	}
+	return []string{fmt.Sprintf("%s: clients from outside of the cluster reach %s without credentials, as "+
+		"system:anonymous: set spec.authentication.anonymous to false, and only %s need none", at[0],
+		gather.Few(shards, maxShardNames, ", "), strings.Join(topology.HealthPaths, ", "))}
 }
 
 // ofAuthentication are the notes about who can be in any group, or have any name.

@@ -39,3 +39,30 @@ spec:
 	}, got)
 	require.Empty(t, read(t, commented).Notes())
 }
+
+// Shards that accept requests without credentials from outside of their clusters have a note.
+func TestAnonymousRequests(t *testing.T) {
+	const closed = "  authentication: {anonymous: false}\n"
+	for name, c := range map[string]struct{ spec, at, shards string }{
+		"a Service of the cluster":     {"  shards: [{name: alpha}]\n", "", ""},
+		"a front-proxy":                {"  external: {hostname: kcp.example.com}\n  frontProxies: [{name: main, expose: LoadBalancer}]\n", "", ""},
+		"an address inside":            {"  rootShard: {url: \"https://demo-root.kcp.svc.cluster.local:6443\"}\n", "", ""},
+		"an address":                   {"  rootShard: {url: \"https://root.example.com\"}\n", "spec.rootShard.url", "root-shard"},
+		"an assigned address":          {"  rootShard: {url: auto, expose: NodePort}\n", "spec.rootShard.url", "root-shard"},
+		"a Service":                    {"  shards: [{name: alpha, service: {type: LoadBalancer}}]\n", "spec.shards[0].service.type", "shard/alpha"},
+		"external addresses":           {"  shards: [{name: alpha, service: {externalIPs: [203.0.113.7]}}]\n", "spec.shards[0].service.externalIPs", "shard/alpha"},
+		"the Services of all":          {"  defaults: {service: {type: NodePort}}\n  shards: [{name: alpha}, {name: beta}]\n", "spec.defaults.service.type", "root-shard, shard/alpha, shard/beta"},
+		"a Service unlike that of all": {"  defaults: {service: {type: NodePort}}\n  rootShard: {service: {type: ClusterIP}}\n", "", ""},
+		"refused":                      {closed + "  rootShard: {url: \"https://root.example.com\", expose: LoadBalancer}\n", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			notes := read(t, "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n"+c.spec).Notes()
+			if c.at == "" {
+				require.Empty(t, notes)
+				return
+			}
+			require.Equal(t, []string{c.at + ": clients from outside of the cluster reach " + c.shards + " without credentials, as " +
+				"system:anonymous: set spec.authentication.anonymous to false, and only /healthz, /livez, /readyz need none"}, notes)
+		})
+	}
+}
