@@ -41,8 +41,8 @@ func (s *session) snapshots() (backup.Source, error) {
 	}, nil
 }
 
-// etcdOf returns a client of the etcd of a shard, and nil if kcpctl cannot read it: an external etcd, or an embedded one
-// in a pod.
+// etcdOf returns a client of the etcd of a shard. It returns nil if kcpctl cannot read it: an external etcd, or an
+// embedded one in a pod.
 func (s *session) etcdOf(ctx context.Context, c *topology.Component) (*etcd.Client, error) {
 	source, err := s.snapshots()
 	if err != nil || c.Storage.Etcd == "" && !s.topology.Local() {

@@ -101,8 +101,8 @@ func (e Encryption) fingerprints() Fingerprints {
 	return f
 }
 
-// ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, also those of a
-// kcp-operator, the key only decrypts at first: a replica that does not have it could not read what others encrypt.
+// ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, of this setup or
+// of a kcp-operator, the key only decrypts at first: a replica without it could not read what others encrypt.
 func (e *ensurer) ensureEncryption() {
 	wanted := e.t.Setup.Spec.Encryption
 	state := &e.result.State.Encryption

@@ -12,7 +12,7 @@ import (
 
 // Expired is the error of a wait whose context has ended.
 type Expired struct {
-	// Reason is what it waited for last.
+	// Reason is the last reason to wait.
 	Reason string
 	// Cause is why the context has ended.
 	Cause error

@@ -40,8 +40,8 @@ type previousClusters struct {
 type results struct {
 	found       []*cluster.Client
 	unreachable []inventory.Placement
-	// kept stay in the inventory, and no run waits for them or changes them: places that users have forgotten, and that
-	// cannot be reached, and places that another installation has taken over.
+	// kept are in the inventory, and no run waits for them or changes them: places that users have forgotten, and that
+	// cannot be reached, and places of another installation.
 	kept []inventory.Placement
 }
 
@@ -52,8 +52,7 @@ func (p *previousClusters) get() []*cluster.Client {
 	return p.found
 }
 
-// placements are the places that the inventory has to keep: the ones on clusters that cannot be reached, and those of
-// other installations.
+// placements are the places that the inventory has to keep: they cannot be reached, or belong to other installations.
 func (p *previousClusters) placements() []inventory.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,8 +253,8 @@ func (p *previousClusters) stillUsed(ctx context.Context, cl *cluster.Client) (b
 	return false, nil
 }
 
-// otherOwner returns what says that a place belongs to another installation, and nothing if it belongs to this one. It
-// may say so because an old Secret was restored there, so that the place is not forgotten.
+// otherOwner returns the sign that a place belongs to another installation, or "". An old Secret that was restored in
+// the place can be that sign, too, so the place is not forgotten.
 func (p *previousClusters) otherOwner(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (
 	string, error,
 ) {
