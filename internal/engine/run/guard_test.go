@@ -288,6 +288,29 @@ func TestALostLockEndsTheRun(t *testing.T) {
 	}
 }
 
+// What happens to the run after the lock was lost does not make it write how it ended: another run may have begun.
+func TestARunWithoutTheLockWritesNoEnd(t *testing.T) {
+	lost := clierr.New(clierr.Conflict, "run the command again", "lost the lock")
+	for name, lose := range map[string]func(w *world, interrupt func()){
+		"lost":                  func(w *world, _ func()) { w.rt.Lose(lost) },
+		"lost, and interrupted": func(w *world, interrupt func()) { w.rt.Lose(lost); interrupt() },
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+managed, func(t *testing.T, w *world) {
+				ctx, interrupt := context.WithCancel(t.Context())
+				defer interrupt()
+				w.rt.On("Apply etcd/alpha", func() error { lose(w, interrupt); return context.Canceled })
+				_, err := w.up.Run(ctx)
+				require.ErrorIs(t, err, lost)
+				_, unfinished, err := w.rt.Runs(t.Context())
+				require.NoError(t, err)
+				require.NotNil(t, unfinished)
+				require.Zero(t, unfinished.Ended)
+			})
+		})
+	}
+}
+
 // A replacement of the authorities was interrupted: a run for one component would leave it alone among the others.
 func TestARestrictedRunDoesNotContinueAReplacement(t *testing.T) {
 	inWorld(t, minimal+managed, func(t *testing.T, w *world) {

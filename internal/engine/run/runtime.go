@@ -73,8 +73,8 @@ type Locker interface {
 	// reason as its cause: every write belongs under it. It fails with ErrNoPlace if nothing was applied yet, so that
 	// no place for a lock exists.
 	Lock(ctx context.Context) (held context.Context, unlock func(), err error)
-	// Ended remembers why a run ended that has called Begin and not Finish. The lock is held. It is for readers only,
-	// so it never fails.
+	// Ended remembers why a run ended that has called Begin and not Finish, unless the lock was lost meanwhile. It is for
+	// readers only, so it never fails.
 	Ended(ctx context.Context, why error)
 }
 
@@ -198,12 +198,13 @@ func Locked(ctx context.Context, rt Locker, do, instead func(context.Context) er
 		return err
 	}
 	defer unlock()
-	err = do(held)
-	switch {
-	case err != nil && held.Err() != nil && ctx.Err() == nil:
-		return context.Cause(held) // another run may hold the lock
-	case err != nil:
-		rt.Ended(context.WithoutCancel(held), err)
+	if err = do(held); err == nil {
+		return nil
 	}
+	// The context of the lock has another cause than ctx, whatever happened to ctx since, only if the lock was lost.
+	if lost := context.Cause(held); lost != nil && lost != context.Cause(ctx) {
+		return lost
+	}
+	rt.Ended(context.WithoutCancel(held), err)
 	return err
 }

@@ -46,5 +46,10 @@ func (r *Runtime) Runs(ctx context.Context) (current, unfinished *record.Run, er
 	return current, unfinished, err
 }
 
-// Ended remembers in the inventory why the run has not finished.
-func (r *Runtime) Ended(ctx context.Context, why error) { r.inventories.ended(cluster.Quiet(ctx), why) }
+// Ended remembers in the inventory why the run has not finished, unless another run may hold the Lease.
+func (r *Runtime) Ended(ctx context.Context, why error) {
+	if lock := r.held.Load(); lock == nil || lock.Lost() {
+		return
+	}
+	r.inventories.ended(cluster.Quiet(ctx), why)
+}

@@ -208,6 +208,28 @@ func requireNoWrites(t *testing.T, r *Runtime, held context.Context) {
 	} {
 		require.ErrorIs(t, write(), lease.ErrLost, name)
 	}
+	r.inventories.begun = &record.Run{Command: "up"}
+	r.Ended(context.WithoutCancel(held), errors.New("boom"))
+}
+
+// A run that is interrupted, and then loses the lock while it still undoes something, does not write how it ended.
+func TestAnInterruptedRunLosesTheLock(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		f := &oneLease{}
+		r := f.run(t, "one", &atomic.Int64{})
+		ctx, interrupt := context.WithCancel(t.Context())
+		held, unlock, err := r.Lock(ctx)
+		require.NoError(t, err)
+		r.inventories.begun = &record.Run{Command: "up"}
+		interrupt()
+		<-held.Done()
+		f.change(func() { f.fault = func(context.Context) error { return errPasses } })
+		time.Sleep(lease.RenewDeadline + lease.RenewInterval)
+		f.change(func() { f.requests = 0 })
+		r.Ended(context.WithoutCancel(held), errors.New("interrupted"))
+		unlock()
+		f.change(func() { require.Zero(t, f.requests, "requests after the lock was lost") })
+	})
 }
 
 // A Lease that was changed by others is renewed as long as it is still this run's.

@@ -50,6 +50,8 @@ type Lock struct {
 	failure error
 	// deleting means that the namespace of the Lease is being deleted, and the Lease with it.
 	deleting bool
+	// lost means that another run may hold the Lease.
+	lost bool
 }
 
 // start starts the renewals.
@@ -62,6 +64,13 @@ func (l *Lock) start(ctx context.Context) {
 
 // Context ends when the run ends, or, with ErrLost as its cause, when the lock is lost.
 func (l *Lock) Context() context.Context { return l.ctx }
+
+// Lost reports whether the lock was lost, also after the run has ended.
+func (l *Lock) Lost() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.lost
+}
 
 // renew renews the Lease until StopRenewing, or until the lock is lost.
 func (l *Lock) renew() {
@@ -122,9 +131,10 @@ func (l *Lock) expired(age time.Duration) error {
 
 func (l *Lock) giveUp(err error) {
 	l.mu.Lock()
-	deleting := l.deleting
+	expected := l.deleting && errors.Is(err, errDeleted)
+	l.lost = l.lost || !expected
 	l.mu.Unlock()
-	if deleting && errors.Is(err, errDeleted) {
+	if expected {
 		return
 	}
 	l.lose(clierr.New(clierr.Conflict, "rerun the command: it continues where this run stopped", "%s: %w", l.name, err))
@@ -223,7 +233,7 @@ func (l *Lock) Release(ctx context.Context) {
 	defer cancel()
 	l.StopRenewing()
 	defer l.lose(nil)
-	if !errors.Is(context.Cause(l.ctx), ErrLost) {
+	if !l.Lost() {
 		_ = l.update(ctx, func(s *coordinationv1.LeaseSpec) { s.HolderIdentity, s.AcquireTime, s.RenewTime = nil, nil, nil })
 	}
 }
