@@ -33,7 +33,7 @@ func known(t *testing.T) *Scheduler {
 	clusters[0].Name, clusters[1].Name = "c1", "c2"
 	v := s.view
 	v.update(State{Clusters: clusters, Published: &Published{Scheduled: []schema.GroupVersionResource{deployments}}})
-	set, err := watch.New(t.Context(), watch.Options{Config: v.KCP, Path: watch.AllClusters, Now: v.Now, Packed: true, Class: v.classOf})
+	set, err := watch.New(t.Context(), watch.Options{Config: v.KCP, Path: watch.AllClusters, Now: v.Now, Class: v.classOf})
 	require.NoError(t, err)
 	t.Cleanup(set.Stop)
 	v.change(func(f *facts) { f.set, f.endpoints = set, []string{server.URL} })

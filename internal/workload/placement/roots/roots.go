@@ -91,7 +91,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	v := s.view
 	set, err := watch.New(ctx, watch.Options{
 		Config: v.KCP, Path: watch.AllClusters, Now: v.Now, Changed: s.changed, Relisted: s.relisted,
-		Packed: true, Class: v.classOf,
+		Class: v.classOf,
 		State: func(src watch.Source, err error) {
 			if err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(),

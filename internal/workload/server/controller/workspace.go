@@ -121,10 +121,10 @@ func (w *workspace) lease(cluster string) *unstructured.Unstructured {
 
 // same fails if the workspace is another one than when the controller started.
 func (w *workspace) same() error {
-	for _, o := range w.set.List(api.ClusterGVR()) {
-		if at := watch.KeyOf(o.Unstructured).Cluster; at != w.cluster {
+	for _, k := range w.set.Keys(api.ClusterGVR(), "") {
+		if k.Cluster != w.cluster {
 			return clierr.New(clierr.Conflict, "start it again",
-				"workspace %s was created again: it is the logical cluster %s, and was %s", w.path, at, w.cluster)
+				"workspace %s was created again: it is the logical cluster %s, and was %s", w.path, k.Cluster, w.cluster)
 		}
 	}
 	return nil

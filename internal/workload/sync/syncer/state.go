@@ -38,7 +38,7 @@ func (s *syncer) report() {
 	}
 	slices.SortFunc(state.Failures, cmp.Compare[string])
 	for _, r := range s.synced() {
-		state.Objects += s.up.Count(r, nil)
+		state.Objects += s.up.ClassCount(r, "")
 	}
 	s.Report(state)
 }

@@ -281,7 +281,7 @@ func (s *syncer) changedBelow(r schema.GroupVersionResource, k watch.Key) {
 
 // changedNamespace syncs the leaves of a namespace of the physical cluster that is gone.
 func (s *syncer) changedNamespace(k watch.Key) {
-	if _, exists := s.down.Get(namespaces, k); exists {
+	if s.down.Has(namespaces, k) {
 		return
 	}
 	for _, r := range s.synced() {
@@ -298,8 +298,8 @@ func (s *syncer) again(r schema.GroupVersionResource) {
 		if r != namespaces && r != of {
 			continue
 		}
-		for _, leaf := range s.up.List(of) {
-			s.queue.Add(item{of, watch.KeyOf(leaf.Unstructured)})
+		for _, k := range s.up.Keys(of, "") {
+			s.queue.Add(item{of, k})
 		}
 	}
 }

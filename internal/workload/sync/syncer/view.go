@@ -239,13 +239,11 @@ func (s *spaceIndex) forget() {
 
 // leavesIn returns the keys of the leaves that have their objects in a namespace of the physical cluster.
 func (s *spaceIndex) leavesIn(r schema.GroupVersionResource, namespace string) []watch.Key {
-	var all []watch.Key
-	if of, ok := s.spaceOf(namespace); ok {
-		for _, leaf := range s.up.In(r, of.cluster, of.namespace) {
-			all = append(all, watch.KeyOf(leaf.Unstructured))
-		}
+	of, ok := s.spaceOf(namespace)
+	if !ok {
+		return nil
 	}
-	return all
+	return s.up.KeysIn(r, of.cluster, of.namespace, "")
 }
 
 // leavesOf returns the keys of the leaves that an object of the physical cluster can stand for: by its annotation, and,
@@ -263,7 +261,7 @@ func (s *spaceIndex) leavesOf(r schema.GroupVersionResource, k watch.Key) []watc
 	}
 	leaf := watch.Key{Cluster: of.cluster, Namespace: of.namespace}
 	for _, leaf.Name = range []string{k.Name, api.LeafName(k.Name, s.Cluster)} {
-		if _, ok := s.up.Get(r, leaf); ok && !slices.Contains(all, leaf) {
+		if s.up.Has(r, leaf) && !slices.Contains(all, leaf) {
 			all = append(all, leaf)
 		}
 	}

@@ -48,7 +48,7 @@ func TestAFloodDelaysOthersByOneObject(t *testing.T) {
 
 // What waits is bounded: then the watch is not read, and the server waits.
 func TestAWatchIsNotReadWhileTooMuchWaits(t *testing.T) {
-	s := newOwnSource(t, true)
+	s := newOwnSource(t)
 	big := brings(t, web("a@1"))
 	big.raw = append(big.raw, make([]byte, mostWaiting)...)
 	for i := range big.raw[len(big.raw)-mostWaiting:] {

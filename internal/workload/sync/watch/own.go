@@ -56,7 +56,7 @@ func (s *source) deleted(k Key, uid types.UID) {
 	if !h.exists() {
 		return
 	}
-	u := s.set.unpack(h).DeepCopy()
+	u := s.set.table.unpack(h.packed)
 	if u.GetUID() != uid {
 		return
 	}

@@ -34,11 +34,11 @@ type ownSource struct {
 	changed int
 }
 
-func newOwnSource(t *testing.T, packed bool) *ownSource {
+func newOwnSource(t *testing.T) *ownSource {
 	t.Helper()
 	s := &ownSource{}
 	set, err := New(t.Context(), Options{
-		Config: &rest.Config{}, Now: time.Now, Packed: packed, Changed: func(schema.GroupVersionResource, Key) { s.changed++ },
+		Config: &rest.Config{}, Now: time.Now, Changed: func(schema.GroupVersionResource, Key) { s.changed++ },
 	})
 	require.NoError(t, err)
 	s.source = newSource(Source{}, set)
@@ -152,13 +152,11 @@ func TestASourceShowsWhatWasWritten(t *testing.T) {
 		"what is deleted while its end waits": {[]string{"list 5 a@3", "ended a@7", "deleted a", "decode"}, ""},
 	} {
 		t.Run(name, func(t *testing.T) {
-			for _, packed := range []bool{false, true} {
-				s := newOwnSource(t, packed)
-				for _, step := range tc.steps {
-					s.do(t, step)
-				}
-				require.Equal(t, tc.want, s.state())
+			s := newOwnSource(t)
+			for _, step := range tc.steps {
+				s.do(t, step)
 			}
+			require.Equal(t, tc.want, s.state())
 		})
 	}
 }
@@ -166,7 +164,7 @@ func TestASourceShowsWhatWasWritten(t *testing.T) {
 // What was written is reported as changed when the watch shows it, as what others write.
 func TestWhatWasWrittenIsReportedWhenTheWatchShowsIt(t *testing.T) {
 	for _, steps := range [][]string{{"list 5", "wrote a@7", "watch a@7"}, {"list 5", "wrote a@7", "begin", "list 7 a@7"}} {
-		s := newOwnSource(t, true)
+		s := newOwnSource(t)
 		for _, step := range steps {
 			require.Zero(t, s.changed)
 			s.do(t, step)

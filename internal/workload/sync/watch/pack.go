@@ -2,6 +2,7 @@ package watch
 
 import (
 	"encoding/binary"
+	"fmt"
 	"math"
 	"strings"
 	"sync"
@@ -23,6 +24,12 @@ const (
 	packedShared
 	packedList
 	packedMap
+)
+
+const (
+	// maxShared is how many names of fields, and how many other strings, a set shares, and longestShared the length in
+	// bytes of the longest: those that many objects have are short and few.
+	maxShared, longestShared = 4096, 64
 )
 
 // table has the strings that the objects of a set share.
@@ -85,12 +92,12 @@ func (t *table) share(v string, field bool) string {
 	return t.all[n]
 }
 
-// pack packs an object, or returns false if it has values that JSON does not have.
-func (t *table) pack(u *unstructured.Unstructured) (string, bool) {
+// pack packs an object.
+func (t *table) pack(u *unstructured.Unstructured) string {
 	// Values of a Secret are not shared: shared strings are never freed.
 	p := packer{table: t, values: u.GetKind() != "Secret"}
-	ok := p.value(u.Object)
-	return string(p.out), ok
+	p.value(u.Object)
+	return string(p.out)
 }
 
 // packer packs a value.
@@ -100,7 +107,8 @@ type packer struct {
 	out    []byte
 }
 
-func (p *packer) value(v any) bool {
+// value packs a value of JSON. Like DeepCopy of an object, it panics with any other value: decoders make none.
+func (p *packer) value(v any) {
 	switch v := v.(type) {
 	case nil:
 		p.out = append(p.out, packedNil)
@@ -115,22 +123,17 @@ func (p *packer) value(v any) bool {
 	case []any:
 		p.out = binary.AppendUvarint(append(p.out, packedList), uint64(len(v)))
 		for _, item := range v {
-			if !p.value(item) {
-				return false
-			}
+			p.value(item)
 		}
 	case map[string]any:
 		p.out = binary.AppendUvarint(append(p.out, packedMap), uint64(len(v)))
 		for k, item := range v {
 			p.string(k, true)
-			if !p.value(item) {
-				return false
-			}
+			p.value(item)
 		}
 	default:
-		return false
+		panic(fmt.Sprintf("cannot pack a value of type %T", v))
 	}
-	return true
 }
 
 func (p *packer) string(v string, field bool) {

@@ -3,15 +3,16 @@ package watch
 import (
 	"hash/maphash"
 
+	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
 // space is a namespace of a logical cluster.
 type space struct{ cluster, namespace string }
 
-// held is an object as a set keeps it: as it is, or packed.
+// held is an object as a set keeps it.
 type held struct {
-	object *unstructured.Unstructured
+	// packed is the packed object. Empty: there is none.
 	packed string
 	// version is a hash of the UID and the resourceVersion.
 	version uint64
@@ -20,32 +21,44 @@ type held struct {
 }
 
 // exists reports whether there is an object.
-func (h held) exists() bool { return h.object != nil || h.packed != "" }
+func (h held) exists() bool { return h.packed != "" }
 
-// hold returns an object as the set keeps it. The object is used up.
+// hold returns an object as the set keeps it. The object is used up. The fields that are not kept, managedFields, and
+// the copy of the object that kubectl leaves in an annotation are dropped: they take much memory and are not read.
 func (s *Set) hold(u *unstructured.Unstructured) held {
 	h := held{version: maphash.Comparable(s.seed, [2]string{string(u.GetUID()), u.GetResourceVersion()})}
 	if s.o.Class != nil {
 		h.class = s.table.share(s.o.Class(u), false)
 	}
-	s.slimmer.drop(u)
-	if s.o.Packed {
-		if packed, ok := s.table.pack(u); ok {
-			h.packed = packed
-			return h
-		}
+	u.SetManagedFields(nil)
+	unstructured.RemoveNestedField(u.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
+	if s.o.Keep != nil {
+		u.Object = only(u.Object, s.o.Keep)
 	}
-	s.slimmer.copyOf(u)
-	h.object = u
+	h.packed = s.table.pack(u)
 	return h
 }
 
-// unpack returns the object.
-func (s *Set) unpack(h held) *unstructured.Unstructured {
-	if h.packed == "" {
-		return h.object
+// only returns an object with the fields at some paths.
+func only(object map[string]any, paths [][]string) map[string]any {
+	out := map[string]any{}
+	for _, path := range paths {
+		v, ok, _ := unstructured.NestedFieldNoCopy(object, path...)
+		if !ok {
+			continue
+		}
+		at, last := out, len(path)-1
+		for _, field := range path[:last] {
+			next, ok := at[field].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				at[field] = next
+			}
+			at = next
+		}
+		at[path[last]] = v
 	}
-	return s.table.unpack(h.packed)
+	return out
 }
 
 // store has objects by namespace and name: the objects of a namespace are read for each change in it.

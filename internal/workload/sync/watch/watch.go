@@ -80,9 +80,6 @@ type Options struct {
 	// Keep are the paths of the fields that the objects have, such as metadata and status.conditions: the others need
 	// memory, and are not read. Nil keeps all.
 	Keep [][]string
-	// Packed keeps the objects in a form that needs about a tenth of the memory. Each time that an object is read, it
-	// is unpacked, for several microseconds: for sets of many objects that are seldom read.
-	Packed bool
 	// Class returns the class of an object, such as the value of a label. See Set.Classes and Set.Keys. Nil: all are of
 	// the class "".
 	Class func(*unstructured.Unstructured) string
@@ -97,16 +94,16 @@ type Options struct {
 	Now      func() time.Time
 }
 
-// Set is a set of sources with their objects.
+// Set is a set of sources with their objects. It keeps them packed, in about a tenth of the memory. Each time that an
+// object is read, it is unpacked, which takes several microseconds.
 type Set struct {
 	o    Options
 	http *http.Client
 	ctx  context.Context
 	work sync.WaitGroup
-	// slimmer and table are for the objects of all sources.
-	slimmer slimmer
-	table   *table
-	counts  *counts
+	// table has the strings that the objects of all sources share.
+	table  *table
+	counts *counts
 	// selector is Options.LabelSelector.
 	selector labels.Selector
 	// seed is the seed of the hashes of versions.
@@ -140,10 +137,8 @@ func New(ctx context.Context, o Options) (*Set, error) {
 	if o.Relisted == nil {
 		o.Relisted = func(Source) {}
 	}
-	shared := &table{}
 	return &Set{
-		o: o, http: hc, ctx: ctx, slimmer: slimmer{o.Keep, shared}, table: shared, counts: newCounts(),
-		seed: maphash.MakeSeed(), selector: selector,
+		o: o, http: hc, ctx: ctx, table: &table{}, counts: newCounts(), seed: maphash.MakeSeed(), selector: selector,
 		sources: map[Source]*source{}, byResource: map[schema.GroupVersionResource][]*source{},
 	}, nil
 }
@@ -212,7 +207,7 @@ func (s *Set) Stop() {
 	s.http.CloseIdleConnections()
 }
 
-// Object is an object and the endpoint that serves it. It is shared: callers must not change it.
+// Object is an object and the endpoint that serves it. Each caller has its own copy.
 type Object struct {
 	*unstructured.Unstructured
 	Endpoint string
@@ -227,7 +222,7 @@ func (s *Set) of(r schema.GroupVersionResource) []*source {
 
 // object returns an object of a source.
 func (s *Set) object(src *source, h held) Object {
-	return Object{s.unpack(h), src.Endpoint}
+	return Object{s.table.unpack(h.packed), src.Endpoint}
 }
 
 // Get returns an object, or false if no endpoint has it.
@@ -291,19 +286,6 @@ func (s *Set) KeysAt(at Source, class string) []Key {
 		return nil
 	}
 	return src.keys(func(h held) bool { return h.class == class })
-}
-
-// Count returns the number of objects of a resource that match. Nil matches all.
-func (s *Set) Count(r schema.GroupVersionResource, match func(*unstructured.Unstructured) bool) int {
-	n := 0
-	for _, src := range s.of(r) {
-		src.each(func(_ Key, h held) {
-			if match == nil || match(s.unpack(h)) {
-				n++
-			}
-		})
-	}
-	return n
 }
 
 // In returns the objects of a resource in a namespace of a logical cluster, in no order. An empty namespace has what is

@@ -201,19 +201,17 @@ func names(s *watch.Set) (out []string) {
 }
 
 func TestListsComeInPages(t *testing.T) {
-	for _, packed := range []bool{false, true} {
-		alpha := newShard(t, path)
-		alpha.most = 2
-		for _, name := range []string{"a", "b", "c", "d", "e"} {
-			alpha.event("ADDED", object("1a", "default", name, "1"))
-		}
-		s := newSet(t, watch.Options{Path: watch.AllClusters, Packed: packed})
-		require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
-		eventually(t, s.Complete, "it is listed")
-		require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(s))
-		page := "limit=500 resourceVersion="
-		require.Equal(t, []string{page, page, page}, alpha.asked, "a version of 0 would make the server ignore the limit")
+	alpha := newShard(t, path)
+	alpha.most = 2
+	for _, name := range []string{"a", "b", "c", "d", "e"} {
+		alpha.event("ADDED", object("1a", "default", name, "1"))
 	}
+	s := newSet(t, watch.Options{Path: watch.AllClusters})
+	require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
+	eventually(t, s.Complete, "it is listed")
+	require.Equal(t, []string{"a", "b", "c", "d", "e"}, names(s))
+	page := "limit=500 resourceVersion="
+	require.Equal(t, []string{page, page, page}, alpha.asked, "a version of 0 would make the server ignore the limit")
 }
 
 const path = "/clusters/*/apis/apps/v1/deployments"
