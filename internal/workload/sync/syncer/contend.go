@@ -6,13 +6,11 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/util/workqueue"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
@@ -38,73 +36,48 @@ const (
 	reportTimeout = 10 * time.Second
 )
 
-// contention has the objects that were corrected lately.
-type contention struct {
-	// delays has how long corrections wait, by their number.
-	delays workqueue.TypedRateLimiter[item]
-
-	mu     sync.Mutex
-	fights map[item]fight
-}
-
-// fight is about an object that was corrected.
-type fight struct {
-	// last is the time of the last correction. The next one waits until next.
-	last, next time.Time
+// applied is what was applied for a leaf, and how often that was corrected. Only the worker that has the item uses it.
+type applied struct {
+	// hash is the hash of the object that was sent, and version the version of the answer.
+	hash    uint64
+	version watch.Version
+	// corrections is the number of corrections none of which has stayed, and corrected the time of the last one.
+	corrections int
+	corrected   time.Time
 	// managers are the field managers of other clients, before the last correction of a contended object.
 	managers []string
 }
 
-func newContention() *contention {
-	return &contention{
-		delays: workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstCorrection, lastCorrection),
-		fights: map[item]fight{},
-	}
-}
-
-func (c *contention) corrected(i item, managers []string, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.fights[i] = fight{now, now.Add(c.delays.When(i)), managers}
-}
-
 // wait returns how long the next correction has to wait.
-func (c *contention) wait(i item, now time.Time) time.Duration {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return max(0, c.fights[i].next.Sub(now))
-}
-
-// stays ends the contention of an object that is as it was corrected, if that was long enough ago.
-func (c *contention) stays(i item, now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if f, ok := c.fights[i]; ok && now.Sub(f.last) >= contendedFor {
-		delete(c.fights, i)
-		c.delays.Forget(i)
+func (a *applied) wait(now time.Time) time.Duration {
+	if a.corrections == 0 {
+		return 0
 	}
-}
-
-// contended reports whether an object is contended, and with whom.
-func (c *contention) contended(i item) (managers []string, ok bool) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	return c.fights[i].managers, c.delays.NumRequeues(i) >= contendedAfter
-}
-
-func (c *contention) forget(i item) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	delete(c.fights, i)
-	c.delays.Forget(i)
-}
-
-// rivals returns the field managers of other clients that change an object, sorted, if the next correction makes it
-// contended. The correction takes their fields away, so this is read before. Managers of the status are ignored.
-func (s *syncer) rivals(ctx context.Context, i item, client dynamic.ResourceInterface, name string) []string {
-	if s.contention.delays.NumRequeues(i) < contendedAfter-1 {
-		return nil
+	delay := lastCorrection
+	if n := a.corrections - 1; n < 10 {
+		delay = min(delay, firstCorrection<<n)
 	}
+	return max(0, a.corrected.Add(delay).Sub(now))
+}
+
+// correct records a correction.
+func (a *applied) correct(managers []string, now time.Time) {
+	a.corrections++
+	a.corrected = now
+	a.managers = managers
+}
+
+// stays reports whether the last correction has stayed for long enough. That ends the contention.
+func (a *applied) stays(now time.Time) bool {
+	return a.corrections > 0 && now.Sub(a.corrected) >= contendedFor
+}
+
+// contended reports whether the object is contended.
+func (a *applied) contended() bool { return a.corrections >= contendedAfter }
+
+// rivals returns the field managers of other clients that change an object, sorted. A correction takes their fields
+// away, so this is read before. Managers of the status are ignored.
+func rivals(ctx context.Context, client dynamic.ResourceInterface, name string) []string {
 	live, err := client.Get(ctx, name, metav1.GetOptions{})
 	if err != nil {
 		return nil // the correction shows the error
@@ -122,13 +95,13 @@ func (s *syncer) rivals(ctx context.Context, i item, client dynamic.ResourceInte
 // judged returns the condition of a leaf whose object was accepted, or refused: a contended object is not synced,
 // whichever client was last.
 func (s *syncer) judged(i item, o outcome) outcome {
-	managers, contended := s.contention.contended(i)
-	if !contended || o.reason != api.ReasonSynced {
+	last := s.last(i)
+	if !last.contended() || o.reason != api.ReasonSynced {
 		return o
 	}
 	who := "another client of the cluster"
-	if len(managers) > 0 {
-		who = "field manager " + strings.Join(managers, ", ")
+	if len(last.managers) > 0 {
+		who = "field manager " + strings.Join(last.managers, ", ")
 	}
 	return outcome{api.ReasonContendedField, fmt.Sprintf(
 		"%s changes the object in cluster %s repeatedly, so that corrections wait up to %s: "+

@@ -22,42 +22,34 @@ import (
 // that.
 func TestContention(t *testing.T) {
 	start := time.Unix(0, 0)
-	i := item{Key: watch.Key{Name: "web"}}
 	for _, c := range []struct {
 		name string
 		// corrections and now are in seconds after the start.
 		corrections []int
-		stays       int
 		now         int
 		wait        time.Duration
 		contended   bool
+		ends        bool
 	}{
-		{"none", nil, 0, 0, 0, false},
-		{"one", []int{0}, 0, 0, time.Second, false},
-		{"two", []int{0, 1}, 0, 1, 2 * time.Second, false},
-		{"three", []int{0, 1, 3}, 0, 3, 4 * time.Second, true},
-		{"three, a part of the delay", []int{0, 1, 3}, 0, 5, 2 * time.Second, true},
-		{"three, later", []int{0, 1, 3}, 0, 9, 0, true},
-		{"many", []int{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1000, 2000}, 0, 2000, 5 * time.Minute, true},
-		{"looked at too early", []int{0, 1, 3}, 62, 62, 0, true},
-		{"stays for a minute", []int{0, 1, 3}, 63, 63, 0, false},
+		{"none", nil, 0, 0, false, false},
+		{"one", []int{0}, 0, time.Second, false, false},
+		{"two", []int{0, 1}, 1, 2 * time.Second, false, false},
+		{"three", []int{0, 1, 3}, 3, 4 * time.Second, true, false},
+		{"three, a part of the delay", []int{0, 1, 3}, 5, 2 * time.Second, true, false},
+		{"three, later", []int{0, 1, 3}, 9, 0, true, false},
+		{"many", []int{0, 1, 3, 7, 15, 31, 63, 127, 255, 511, 1000, 2000}, 2000, 5 * time.Minute, true, false},
+		{"looked at too early", []int{0, 1, 3}, 62, 0, true, false},
+		{"stays for a minute", []int{0, 1, 3}, 63, 0, true, true},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			at := func(seconds int) time.Time { return start.Add(time.Duration(seconds) * time.Second) }
-			k := newContention()
+			var a applied
 			for _, s := range c.corrections {
-				k.corrected(i, []string{"argo"}, at(s))
+				a.correct([]string{"argo"}, at(s))
 			}
-			if c.stays > 0 {
-				k.stays(i, at(c.stays))
-			}
-			require.Equal(t, c.wait, k.wait(i, at(c.now)))
-			managers, contended := k.contended(i)
-			require.Equal(t, c.contended, contended)
-			require.Equal(t, c.contended, contended && len(managers) == 1)
-			k.forget(i)
-			require.Empty(t, k.fights)
-			require.Zero(t, k.delays.NumRequeues(i))
+			require.Equal(t, c.ends, a.stays(at(c.now)))
+			require.Equal(t, c.wait, a.wait(at(c.now)))
+			require.Equal(t, c.contended, a.contended())
 		})
 	}
 }

@@ -53,7 +53,7 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	if err := s.namespacer.remove(ctx, i); err != nil {
 		return err
 	}
-	s.forget(i)
+	s.applied.Delete(i)
 	rest := slices.DeleteFunc(slices.Clone(leaf.GetFinalizers()),
 		func(f string) bool { return f == api.FinalizerSyncer })
 	err = s.leaves.setFinalizers(ctx, i, leaf, rest)

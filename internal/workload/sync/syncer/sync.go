@@ -20,20 +20,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// applied identifies an applied object.
-type applied struct {
-	// hash is the hash of the object that was sent, and version the version of the answer.
-	hash    uint64
-	version watch.Version
-}
-
 // sync makes the object in the physical cluster, and the status of the leaf, what they should be.
 func (s *syncer) sync(ctx context.Context, i item) error {
 	leaf, ok := s.up.Get(i.GroupVersionResource, i.Key)
 	switch {
 	case !ok:
 		// An object without a leaf is an orphan, which sweep shows. A leaf that is deleted goes through remove.
-		s.forget(i)
+		s.applied.Delete(i)
 		return nil
 	case leaf.GetDeletionTimestamp() != nil:
 		return s.remove(ctx, i, leaf)
@@ -80,15 +73,15 @@ func (s *syncer) apply(ctx context.Context, i item,
 		version = live.GetResourceVersion()
 	}
 	hash := hashOf(desired.Object)
-	s.mu.Lock()
-	last := s.applied[i]
-	s.mu.Unlock()
-	if known && last == (applied{hash, watch.VersionOf(live.Unstructured)}) {
-		s.contention.stays(i, s.Now())
+	last := s.last(i)
+	if known && last.hash == hash && last.version == watch.VersionOf(live.Unstructured) {
+		if last.stays(s.Now()) {
+			s.applied.Store(i, applied{hash: hash, version: last.version})
+		}
 		return live.Unstructured, nil
 	}
 	corrects := last.hash == hash // the leaf has not changed
-	if wait := s.contention.wait(i, s.Now()); corrects && wait > 0 {
+	if wait := last.wait(s.Now()); corrects && wait > 0 {
 		s.queue.AddAfter(i, wait)
 		return live.Unstructured, nil
 	}
@@ -111,9 +104,9 @@ func (s *syncer) apply(ctx context.Context, i item,
 			version, hash = found.GetResourceVersion(), hashOf(desired.Object)
 		}
 	}
-	var rivals []string
-	if corrects {
-		rivals = s.rivals(ctx, i, client, desired.GetName())
+	var managers []string
+	if corrects && last.corrections >= contendedAfter-1 { // the next correction makes it contended
+		managers = rivals(ctx, client, desired.GetName())
 	}
 	desired.SetResourceVersion(version)
 	object, err := client.Apply(ctx, desired.GetName(), desired,
@@ -126,12 +119,11 @@ func (s *syncer) apply(ctx context.Context, i item,
 	// Other clients may set fields that the leaf does not have.
 	if v := watch.VersionOf(object); corrects && v != last.version &&
 		(!known || v != watch.VersionOf(live.Unstructured)) {
-		s.contention.corrected(i, rivals, s.Now())
+		last.correct(managers, s.Now())
 		s.queue.AddAfter(i, contendedFor)
 	}
-	s.mu.Lock()
-	s.applied[i] = applied{hash, watch.VersionOf(object)}
-	s.mu.Unlock()
+	last.hash, last.version = hash, watch.VersionOf(object)
+	s.applied.Store(i, last)
 	return object, nil
 }
 

@@ -86,11 +86,15 @@ type syncer struct {
 	tenancy    *tenancy
 	leaves     *leaves
 	orphans    *orphans
-	contention *contention
+	// applied has what was last applied, by item.
+	applied sync.Map
+}
 
-	mu sync.Mutex
-	// applied is what was last applied, by item.
-	applied map[item]applied
+// last returns what was last applied for a leaf.
+func (s *syncer) last(i item) applied {
+	last, _ := s.applied.Load(i)
+	a, _ := last.(applied)
+	return a
 }
 
 // newSyncer returns a syncer that is not connected.
@@ -102,7 +106,6 @@ func newSyncer(o Options) *syncer {
 	s := &syncer{
 		view: v, queue: newQueue(o.Workers), latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
-		contention: newContention(), applied: map[item]applied{},
 	}
 	s.leaves = &leaves{view: v, wrote: func(i item) { s.observe(Up, i) }, again: func(i item) { s.queue.Add(i) }}
 	return s
@@ -339,12 +342,4 @@ func (s *syncer) sweep(ctx context.Context) {
 	defer s.report()
 	s.spaces.forget()
 	s.orphans.sweep(ctx)
-}
-
-// forget forgets what was applied for a leaf that is gone.
-func (s *syncer) forget(i item) {
-	s.contention.forget(i)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.applied, i)
 }
