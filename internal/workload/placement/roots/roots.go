@@ -78,7 +78,7 @@ func New(o Options) *Scheduler {
 	v := &view{Options: o}
 	s := &Scheduler{
 		queue: fair, view: v, decider: newDecider(v), binder: newBinder(v),
-		writer: &writer{view: v, corrected: map[item]watch.Version{}},
+		writer: &writer{view: v, dropped: splitter.NewDropped(o.Now), corrected: map[item]watch.Version{}},
 		names:  rootNames{long: map[item]string{}},
 	}
 	s.followers = &followers{view: v, decisions: s.decider.decisions, writer: s.writer, again: fair.Add,

@@ -23,8 +23,8 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 	scheduled metav1.Condition) error {
 	i := sub.item
 	placed, counted := sub.placed(d)
-	gk, now := sub.root.GroupVersionKind().GroupKind(), w.Now()
-	annotations, err := annotationsOf(placed, d, scheduled, w.dropped.HasConditions(gk, i.Cluster, now))
+	gk := sub.root.GroupVersionKind().GroupKind()
+	annotations, err := annotationsOf(placed, d, scheduled, w.dropped.HasConditions(gk, i.Cluster))
 	if err != nil {
 		return err
 	}
@@ -40,7 +40,7 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 		return nil
 	}
 	status := splitter.Aggregate(sub.root.Unstructured, counted, keepTime(sub.root.Unstructured, scheduled))
-	w.dropped.Strip(gk, i.Cluster, status, now)
+	w.dropped.Strip(gk, i.Cluster, status)
 	changes, content := api.StatusPatch(sub.root.Unstructured, status)
 	if content == nil {
 		return nil
@@ -49,7 +49,7 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		return nil // the API has no status, or one without conditions
-	case err == nil && w.dropped.Learn(gk, i.Cluster, changes, sub.root.Unstructured, now):
+	case err == nil && w.dropped.Learn(gk, i.Cluster, changes, sub.root.Unstructured):
 		return w.writeStatus(ctx, sub, d, done, scheduled) // an annotation has the reason instead
 	}
 	return err

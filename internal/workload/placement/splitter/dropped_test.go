@@ -14,40 +14,40 @@ import (
 
 func TestFieldsThatKcpDrops(t *testing.T) {
 	site, now := schema.GroupKind{Group: "example.com", Kind: "Site"}, time.Now()
-	var d splitter.Dropped
-	require.True(t, d.HasConditions(site, "1a", now))
+	d := splitter.NewDropped(func() time.Time { return now })
+	require.True(t, d.HasConditions(site, "1a"))
 	sent := map[string]any{"phase": "Open", "conditions": []any{}, "observedGeneration": int64(1), "removed": nil}
 	answer := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Open"}}}
-	require.True(t, d.Learn(site, "1a", sent, answer, now))
-	require.False(t, d.Learn(site, "1a", map[string]any{"observedGeneration": int64(2)}, answer, now))
-	require.False(t, d.HasConditions(site, "1a", now))
-	d.Strip(site, "1a", sent, now)
+	require.True(t, d.Learn(site, "1a", sent, answer))
+	require.False(t, d.Learn(site, "1a", map[string]any{"observedGeneration": int64(2)}, answer))
+	require.False(t, d.HasConditions(site, "1a"))
+	d.Strip(site, "1a", sent)
 	require.Equal(t, map[string]any{"phase": "Open", "removed": nil}, sent)
 
-	require.True(t, d.HasConditions(site, "2b", now), "each workspace has a schema")
-	require.True(t, d.HasConditions(site, "1a", now.Add(time.Hour)), "the schema can have changed")
-	require.False(t, d.HasConditions(schema.GroupKind{Kind: "Secret"}, "1a", now), "built-in kinds are known")
+	require.True(t, d.HasConditions(site, "2b"), "each workspace has a schema")
+	require.False(t, d.HasConditions(schema.GroupKind{Kind: "Secret"}, "1a"), "built-in kinds are known")
+	now = now.Add(time.Hour)
+	require.True(t, d.HasConditions(site, "1a"), "the schema can have changed")
 }
 
 // Workspaces come and go, and nothing tells of their end.
 func TestDroppedFieldsAreForgotten(t *testing.T) {
-	site, start := schema.GroupKind{Group: "example.com", Kind: "Site"}, time.Now()
-	var d splitter.Dropped
-	learn := func(cluster string, now time.Time) {
-		d.Learn(site, cluster, map[string]any{"phase": "Open"}, &unstructured.Unstructured{Object: map[string]any{}}, now)
+	site, now := schema.GroupKind{Group: "example.com", Kind: "Site"}, time.Now()
+	d := splitter.NewDropped(func() time.Time { return now })
+	learn := func(cluster string) {
+		d.Learn(site, cluster, map[string]any{"phase": "Open"}, &unstructured.Unstructured{Object: map[string]any{}})
 	}
-	for i := range 1000 {
-		learn(fmt.Sprint("ws", i), start)
+	drops := func(cluster string) bool {
+		status := map[string]any{"phase": "Open"}
+		d.Strip(site, cluster, status)
+		return len(status) == 0
 	}
-	require.Equal(t, 1000, d.Len())
-	learn("late", start.Add(9*time.Minute))
-	require.Equal(t, 1001, d.Len(), "they are in use")
-
-	require.True(t, d.HasConditions(site, "other", start.Add(10*time.Minute)))
-	require.Equal(t, 1, d.Len(), "whatever is looked at next frees them")
-	status := map[string]any{"phase": "Open"}
-	d.Strip(site, "late", status, start.Add(10*time.Minute))
-	require.Empty(t, status)
-	d.Strip(site, "other", status, start.Add(20*time.Minute))
-	require.Zero(t, d.Len())
+	for i := range 10000 {
+		learn(fmt.Sprint("ws", i))
+	}
+	require.True(t, drops("ws0"))
+	learn("one more")
+	require.True(t, drops("one more"))
+	require.True(t, drops("ws0"), "it is in use")
+	require.False(t, drops("ws1"))
 }

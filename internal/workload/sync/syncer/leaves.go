@@ -34,10 +34,10 @@ func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 		_, err := l.annotate(ctx, i, leaf, o)
 		return err
 	}
-	gk, now := leaf.GroupVersionKind().GroupKind(), l.Now()
-	status := statusOf(leaf.Unstructured, object, o, now)
-	l.dropped.Strip(gk, i.Cluster, status, now)
-	if !l.dropped.HasConditions(gk, i.Cluster, now) {
+	gk := leaf.GroupVersionKind().GroupKind()
+	status := statusOf(leaf.Unstructured, object, o, l.Now())
+	l.dropped.Strip(gk, i.Cluster, status)
+	if !l.dropped.HasConditions(gk, i.Cluster) {
 		delete(status, "conditions")
 		if annotated, err := l.annotate(ctx, i, leaf, o); annotated || err != nil {
 			return err // the leaf comes back with the watch, and its status follows
@@ -57,7 +57,7 @@ func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 		return err
 	}
 	l.wrote(i)
-	if l.dropped.Learn(gk, i.Cluster, changes, live, now) {
+	if l.dropped.Learn(gk, i.Cluster, changes, live) {
 		l.again(i) // an annotation has the outcome instead
 	}
 	return nil

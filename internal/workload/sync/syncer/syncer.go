@@ -20,6 +20,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -107,7 +108,8 @@ func newSyncer(o Options) *syncer {
 		view: v, queue: newQueue(o.Workers), latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
 	}
-	s.leaves = &leaves{view: v, wrote: func(i item) { s.observe(Up, i) }, again: func(i item) { s.queue.Add(i) }}
+	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(o.Now), wrote: func(i item) { s.observe(Up, i) },
+		again: func(i item) { s.queue.Add(i) }}
 	return s
 }
 
