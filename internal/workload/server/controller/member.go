@@ -2,16 +2,12 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
@@ -25,9 +21,6 @@ import (
 // pullInterval is the time between two looks at the APIs of a cluster. Each is a small request, unless the APIs have
 // changed.
 const pullInterval = time.Minute
-
-// systemNamespace exists in every cluster from the start. Its UID identifies the cluster.
-const systemNamespace = "kube-system"
 
 // Member is a physical cluster and its syncer.
 type Member struct {
@@ -57,8 +50,6 @@ type Member struct {
 	busy *probe.Busy
 	// alone makes it wait until no other syncer works for the cluster.
 	alone bool
-	// confirm waits until the physical cluster is known to be the one that it should be. Nil: it is known.
-	confirm func(context.Context) error
 	// observer reports what the cluster serves. Nil: the controller reads that.
 	observer *observer
 	// after makes the observer look again after a time. Nil: time.After.
@@ -94,21 +85,13 @@ func (m Member) Run(ctx context.Context) error {
 		KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
 		Report: state.report, Observe: m.Latency.observe, Begin: m.begin,
 	}
+	g, ctx := errgroup.WithContext(ctx)
 	if m.observer != nil {
 		o.See = m.observer.see
+		o.Identity = m.observer.identity
+		g.Go(func() error { m.observer.run(ctx); return nil })
 	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error {
-		if m.confirm != nil {
-			if err := m.confirm(ctx); err != nil || ctx.Err() != nil {
-				return err
-			}
-		}
-		if m.observer != nil {
-			g.Go(func() error { m.observer.run(ctx); return nil })
-		}
-		return syncer.Run(ctx, o)
-	})
+	g.Go(func() error { return syncer.Run(ctx, o) })
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
 	g.Go(func() error { return sender.Run(ctx) })
 	return g.Wait()
@@ -253,7 +236,7 @@ func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.G
 	if err != nil {
 		return false, err
 	}
-	uid, err := identify(ctx, cfg)
+	uid, err := syncer.ReadUID(ctx, cfg)
 	if err != nil {
 		return false, err
 	}
@@ -280,18 +263,4 @@ func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.G
 	m.result = result
 	m.uid = uid
 	return true, nil
-}
-
-// identify returns the UID of a physical cluster.
-func identify(ctx context.Context, cfg *rest.Config) (types.UID, error) {
-	client, err := dynamic.NewForConfig(cfg)
-	if err != nil {
-		return "", fmt.Errorf("client for %s: %w", cfg.Host, err)
-	}
-	ns, err := client.Resource(corev1.SchemeGroupVersion.WithResource("namespaces")).Get(ctx, systemNamespace,
-		metav1.GetOptions{})
-	if err != nil {
-		return "", fmt.Errorf("read namespace %s: %w", systemNamespace, err)
-	}
-	return ns.GetUID(), nil
 }

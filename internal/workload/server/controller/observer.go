@@ -13,10 +13,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
-	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -24,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
 
 // observer reports what a cluster serves that the controller cannot read: the APIs in the status of its Cluster, which
@@ -32,7 +31,7 @@ type observer struct {
 	workspace string
 	client    dynamic.Interface
 	metadata  metadata.Interface
-	physical  *rest.Config
+	identity  *syncer.Identity
 	begin     func(what string) (end func())
 	after     func(time.Duration) <-chan time.Time
 	// reported is the version of the last report, and written the resourceVersions of its ConfigMaps, by name.
@@ -47,7 +46,6 @@ type observer struct {
 	// cluster is the Cluster as it was seen last. Nil: it was not seen yet.
 	cluster *api.Cluster
 	version string
-	uid     types.UID
 	problem string
 }
 
@@ -55,7 +53,7 @@ func (o *observer) extend(r *heartbeat.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	r.ClusterVersion = o.version
-	r.ClusterUID = o.uid
+	r.ClusterUID = o.identity.UID()
 	r.SchemasProblem = o.problem
 }
 
@@ -106,12 +104,14 @@ func reportOf(cl *api.Cluster) string { return fmt.Sprint(cl.UID, byGroup(cl.Sta
 func (o *observer) set(change func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	text := func() string { return fmt.Sprintf("%q %q %q", o.version, o.uid, o.problem) }
-	before := text()
-	change()
-	if text() == before {
-		return
+	version, problem := o.version, o.problem
+	if change(); version != o.version || problem != o.problem {
+		o.changed()
 	}
+}
+
+// changed requests a heartbeat with the report.
+func (o *observer) changed() {
 	select {
 	case o.wake <- struct{}{}:
 	default:
@@ -127,7 +127,7 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 	if cl == nil || len(byGroup(cl.Status.APIs)) == 0 {
 		return retryInterval, nil // see notices when there are some
 	}
-	p, err := puller.New(o.physical)
+	p, err := puller.New(o.identity.Physical)
 	if err != nil {
 		return retryInterval, err
 	}
@@ -187,12 +187,7 @@ func byGroup(all []api.APIStatus) (out [][]schema.GroupResource) {
 // megabytes while they are read. An API that cannot be written does not prevent the others.
 func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster) error {
 	defer debug.FreeOSMemory()
-	uid, err := identify(ctx, o.physical)
-	if err != nil {
-		return err
-	}
-	o.set(func() { o.uid = uid })
-	if err := otherThan(cl, uid); err != nil {
+	if err := o.identity.Confirm(ctx, cl); err != nil {
 		return err
 	}
 	version := ""

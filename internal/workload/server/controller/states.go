@@ -10,7 +10,6 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -19,6 +18,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
 
 // RunSyncer runs the syncer of a cluster that the controller does not connect to, until the context ends. It reports
@@ -51,58 +51,13 @@ func RunSyncer(ctx context.Context, m Member) error {
 	m.alone = true
 	wake := make(chan struct{}, 1)
 	m.observer = &observer{
-		workspace: m.Workspace, client: client, metadata: meta, physical: m.Physical, begin: m.begin, wake: wake,
+		workspace: m.Workspace, client: client, metadata: meta, begin: m.begin, wake: wake,
 		wanted: make(chan struct{}, 1), after: m.after,
 	}
+	m.observer.identity = &syncer.Identity{Physical: m.Physical, Changed: m.observer.changed}
 	m.Extend = m.observer.extend
 	m.Wake = wake
-	m.confirm = func(ctx context.Context) error { return m.isTheOne(ctx, client) }
 	return m.Run(ctx)
-}
-
-// isTheOne waits until the Cluster has no other physical cluster recorded than the one that this syncer writes to.
-// Meanwhile it reports which one that is, and the condition Ready of the Cluster has what to do.
-func (m Member) isTheOne(ctx context.Context, client dynamic.Interface) error {
-	last := ""
-	for {
-		problem := m.isOther(ctx, client)
-		if problem == nil {
-			return nil
-		}
-		if problem.Error() != last && ctx.Err() == nil {
-			last = problem.Error()
-			klog.FromContext(ctx).Info("Waiting", "reason", last)
-			m.observer.set(func() { m.observer.problem = last })
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-m.after(retryInterval):
-		}
-	}
-}
-
-// isOther returns why the syncer may not write to the physical cluster yet.
-func (m Member) isOther(ctx context.Context, client dynamic.Interface) error {
-	uid, err := identify(ctx, m.Physical)
-	if err != nil {
-		return err
-	}
-	m.observer.set(func() { m.observer.uid = uid })
-	cl, err := m.read(ctx, client)
-	if err != nil {
-		return err
-	}
-	return otherThan(cl, uid)
-}
-
-// otherThan returns an error if a Cluster has another physical cluster recorded.
-func otherThan(cl *api.Cluster, uid types.UID) error {
-	if was := cl.Status.UID; was != "" && was != uid {
-		return fmt.Errorf("cluster %s was the physical cluster with the UID %s, and this one has the UID %s: see its "+
-			"condition Ready", cl.Name, was, uid)
-	}
-	return nil
 }
 
 // read reads the Cluster.

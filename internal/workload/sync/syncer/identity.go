@@ -5,11 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -18,17 +20,79 @@ import (
 // systemNamespace exists in every cluster from the start. Its UID identifies the cluster.
 const systemNamespace = "kube-system"
 
+// ReadUID returns the UID of the physical cluster that answers.
+func ReadUID(ctx context.Context, physical *rest.Config) (types.UID, error) {
+	client, err := dynamic.NewForConfig(physical)
+	if err != nil {
+		return "", fmt.Errorf("client for %s: %w", physical.Host, err)
+	}
+	ns, err := client.Resource(namespaces).Get(ctx, systemNamespace, metav1.GetOptions{})
+	if err != nil {
+		return "", fmt.Errorf("read namespace %s: %w", systemNamespace, err)
+	}
+	return ns.GetUID(), nil
+}
+
+// Identity is the identity of the physical cluster that answers. Another one can answer at the address of the first,
+// with the same authorities and credentials, such as after a loss of its etcd.
+type Identity struct {
+	Physical *rest.Config
+	// Changed is called when another UID was read. It must not block. Nil ignores it.
+	Changed func()
+
+	uid atomic.Value
+}
+
+// UID returns the UID that was read last. It is empty if none was.
+func (i *Identity) UID() types.UID {
+	uid, _ := i.uid.Load().(types.UID)
+	return uid
+}
+
+// read reads the UID.
+func (i *Identity) read(ctx context.Context) error {
+	uid, err := ReadUID(ctx, i.Physical)
+	if err != nil {
+		return err
+	}
+	if i.uid.Swap(uid) != uid && i.Changed != nil {
+		i.Changed()
+	}
+	return nil
+}
+
+// Confirm reads again which physical cluster answers, and fails if a Cluster has another one recorded.
+func (i *Identity) Confirm(ctx context.Context, c *api.Cluster) error {
+	if err := i.read(ctx); err != nil {
+		return err
+	}
+	return i.differs(c)
+}
+
+// differs returns why the physical cluster is not, or may not be, the one that a Cluster was registered for, or nil.
+func (i *Identity) differs(c *api.Cluster) error {
+	switch uid := i.UID(); {
+	case c.Status.UID == "" || c.Status.UID == uid:
+		return nil
+	case uid == "":
+		return fmt.Errorf("the UID of cluster %s is not read yet", c.Name)
+	default:
+		return fmt.Errorf("this is another physical cluster than Cluster %s was registered for: its UID is %s, and not %s",
+			c.Name, uid, c.Status.UID)
+	}
+}
+
 // examineInterval is the time between two looks for objects of other setups.
 const examineInterval = 5 * time.Minute
 
-// member is the physical cluster: which one answers, and whether it may be written to.
+// member is the physical cluster: whether it may be written to.
 type member struct {
 	*view
 	spaces *spaceIndex
+	// waits reports whether leaves wait until the cluster may be written to.
+	waits atomic.Bool
 
 	mu sync.Mutex
-	// physicalUID is the UID that it has. Empty: not known.
-	physicalUID types.UID
 	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
 	otherSetup string
 	examined   time.Time
@@ -45,19 +109,14 @@ func (m *member) twice() string {
 // If it is another cluster than the Cluster was made for, or if the workspaces run there already, nothing is written to
 // it.
 func (s *syncer) identify(ctx context.Context) {
-	before := s.member.blocked()
-	err := s.member.examine(ctx)
-	if err != nil && ctx.Err() == nil {
+	if err := s.member.examine(ctx); err != nil && ctx.Err() == nil {
 		klog.FromContext(ctx).Error(err, "Cannot read the identity of the cluster, retrying")
 		return
 	}
-	now := s.member.blocked()
-	if before == nil || now != nil {
+	if s.member.blocked() != nil || !s.member.waits.Swap(false) {
 		return
 	}
-	for _, r := range s.synced() {
-		s.again(r)
-	}
+	s.again(namespaces)
 }
 
 func (m *member) examine(ctx context.Context) error {
@@ -66,10 +125,10 @@ func (m *member) examine(ctx context.Context) error {
 		return err
 	}
 	m.mu.Lock()
-	known, due := m.physicalUID != "", m.Now().Sub(m.examined) >= examineInterval || m.otherSetup != ""
+	due := m.Now().Sub(m.examined) >= examineInterval || m.otherSetup != ""
 	m.mu.Unlock()
-	if !known || due {
-		if err := m.readUID(ctx, client); err != nil {
+	if due || m.Identity.UID() == "" {
+		if err := m.Identity.read(ctx); err != nil {
 			return err
 		}
 	}
@@ -77,30 +136,6 @@ func (m *member) examine(ctx context.Context) error {
 		return nil
 	}
 	return m.examineOthers(ctx, client, "")
-}
-
-// readUID reads which physical cluster answers. Another one can answer at the address of the first, with the same
-// authorities and credentials, such as after a loss of its etcd.
-func (m *member) readUID(ctx context.Context, client dynamic.ResourceInterface) error {
-	ns, err := client.Get(ctx, systemNamespace, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read namespace %s of cluster %s: %w", systemNamespace, m.Cluster, err)
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.physicalUID = ns.GetUID()
-	return nil
-}
-
-// confirm reads again which physical cluster answers, if it is known which one should, and fails if it is another one.
-func (m *member) confirm(ctx context.Context, client dynamic.ResourceInterface) error {
-	if c, _ := m.seen(); c.Status.UID == "" {
-		return nil
-	}
-	if err := m.readUID(ctx, client); err != nil {
-		return err
-	}
-	return m.replaced()
 }
 
 // examineOthers looks for namespaces of other setups: in all workspaces whose objects the syncer sees, or in one.
@@ -145,16 +180,7 @@ func (m *member) workspaces() map[string]bool {
 // replaced returns why the physical cluster is not, or may not be, the one that the Cluster was registered for, or nil.
 func (m *member) replaced() error {
 	c, _ := m.seen()
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	switch {
-	case c.Status.UID == "" || c.Status.UID == m.physicalUID:
-		return nil
-	case m.physicalUID == "":
-		return fmt.Errorf("the UID of cluster %s is not read yet", m.Cluster)
-	}
-	return fmt.Errorf("this is another physical cluster than Cluster %s was registered for: its UID is %s, and not %s",
-		m.Cluster, m.physicalUID, c.Status.UID)
+	return m.Identity.differs(&c)
 }
 
 // blocked returns why nothing is written to the physical cluster, or nil.
@@ -162,10 +188,8 @@ func (m *member) blocked() error {
 	if err := m.replaced(); err != nil {
 		return err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if m.otherSetup != "" {
-		return errors.New(m.otherSetup)
+	if other := m.twice(); other != "" {
+		return errors.New(other)
 	}
 	return nil
 }

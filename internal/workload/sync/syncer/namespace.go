@@ -139,8 +139,11 @@ func (n *namespacer) ensure(ctx context.Context, i item) error {
 // before.
 func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterface, name string,
 	labels map[string]string, i item) error {
-	if err := n.member.confirm(ctx, client); err != nil {
-		return err
+	cl, _ := n.seen()
+	if cl.Status.UID != "" {
+		if err := n.Identity.Confirm(ctx, &cl); err != nil {
+			return err
+		}
 	}
 	// The bindings of the workspace may not be known yet: its objects are looked for before the first one is written.
 	if err := n.member.examineOthers(ctx, client, i.Cluster); err != nil {
@@ -153,7 +156,6 @@ func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterfac
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)
-	cl, _ := n.seen()
 	labels[api.LabelCluster], labels[api.LabelPodSecurity] = n.Cluster, string(cl.PodSecurity())
 	u.SetLabels(labels)
 	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): "true"})

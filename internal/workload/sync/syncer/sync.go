@@ -33,6 +33,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	case !slices.Contains(s.synced(), i.GroupVersionResource):
 		return nil // what runs is not changed
 	case s.member.blocked() != nil:
+		s.member.waits.Store(true)
 		return nil // the leaf comes back when that ends
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.

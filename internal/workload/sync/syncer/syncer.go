@@ -48,6 +48,8 @@ type Options struct {
 	Workspace string
 	// Physical has the URL and the credentials of the API server of the physical cluster.
 	Physical *rest.Config
+	// Identity is the identity of the physical cluster. Nil: only the syncer needs it.
+	Identity *Identity
 	// Cluster is the name of the physical cluster.
 	Cluster string
 	// Setup is the ID of the installation. It distinguishes the objects of several installations in a cluster.
@@ -100,6 +102,9 @@ func (s *syncer) last(i item) applied {
 
 // newSyncer returns a syncer that is not connected.
 func newSyncer(o Options) *syncer {
+	if o.Identity == nil {
+		o.Identity = &Identity{Physical: o.Physical}
+	}
 	v := &view{Options: o}
 	sp := &spaceIndex{view: v, known: map[string]space{}}
 	m := &member{view: v, spaces: sp}
