@@ -148,9 +148,17 @@ func TestNothingRunsTwice(t *testing.T) {
 	k.identify(t.Context())
 	require.ErrorContains(t, k.member.blocked(), "namespace before of cluster c1 has objects of workspace 1a under the ID another of a setup, and this one is demo-x: they would run twice")
 	require.NoError(t, k.member.replaced(), "deletions are carried out")
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return k.queue.Len() > 0 }, "a leaf comes")
+	for k.queue.Len() > 0 {
+		i, _ := k.queue.Get()
+		require.NoError(t, k.sync(t.Context(), i))
+		k.queue.Done(i)
+	}
 	s.physical.Delete("", spaces, "", "before")
 	k.identify(t.Context())
 	require.NoError(t, k.member.blocked())
+	require.NotZero(t, k.queue.Len(), "it comes back")
 }
 
 // The syncer has just started, and kcp has not applied the claims of the binding when the first leaf comes.
