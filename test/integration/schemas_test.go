@@ -17,6 +17,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
@@ -45,7 +46,7 @@ func TestSchemasOfARealServer(t *testing.T) {
 	group := server.Unique("pulled")
 	found := map[schema.GroupResource]bool{}
 	for _, api := range got.APIs { // all at once: the server takes seconds to serve one, and not much longer for more
-		found[api.GVR().GroupResource()] = true
+		found[api.GroupResource()] = true
 		crd := definition(api, group)
 		raw, err := json.Marshal(crd)
 		require.NoError(t, err)
@@ -56,11 +57,12 @@ func TestSchemasOfARealServer(t *testing.T) {
 		require.NoError(t, err)
 	}
 	for _, api := range got.APIs {
-		t.Run(api.GVR().String(), func(t *testing.T) {
+		gvr := api.GroupResource().WithVersion(api.Version)
+		t.Run(gvr.String(), func(t *testing.T) {
 			crd := definition(api, group)
 			requireStructural(t, crds, crd.Name)
 			if sample, ok := samples()[api.Names.Kind]; ok {
-				sameAsOfTheServer(t, m, crd, api.GVR(), sample)
+				sameAsOfTheServer(t, m, crd, gvr, sample)
 			}
 		})
 	}
@@ -149,7 +151,7 @@ func sameAsOfTheServer(t *testing.T, client dynamic.Interface, crd *apiextension
 }
 
 // definition returns a CustomResourceDefinition with a pulled schema, in another group.
-func definition(api puller.API, group string) *apiextensionsv1.CustomResourceDefinition {
+func definition(api negotiate.API, group string) *apiextensionsv1.CustomResourceDefinition {
 	group = fmt.Sprintf("%s.%s%s.example.com", api.Version, group, api.Group)
 	names := api.Names
 	names.ShortNames, names.Categories = nil, nil

@@ -256,6 +256,11 @@ func (c *Cluster) api(gr schema.GroupResource, v string) *API {
 	return nil
 }
 
+// Knows reports whether it is known what the cluster serves of an API.
+func (c *Cluster) Knows(gr schema.GroupResource) bool {
+	return c.Problems[gr] != "" || len(c.versions(gr)) > 0
+}
+
 // versions returns the versions of an API that a cluster serves, the highest first.
 func (c *Cluster) versions(gr schema.GroupResource) []string {
 	var all []string

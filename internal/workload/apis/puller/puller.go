@@ -15,38 +15,17 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
 	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
-
-// API is a version of an API that a cluster serves.
-type API struct {
-	Group, Version string
-	Names          apiextensionsv1.CustomResourceDefinitionNames
-	Scope          apiextensionsv1.ResourceScope
-	Schema         *apiextensionsv1.JSONSchemaProps
-	Subresources   apiextensionsv1.CustomResourceSubresources
-	Columns        []apiextensionsv1.CustomResourceColumnDefinition
-}
-
-// GVR returns the resource.
-func (a *API) GVR() schema.GroupVersionResource {
-	return schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Names.Plural}
-}
-
-// Problem is why an API of a cluster has no schema.
-type Problem struct {
-	schema.GroupResource
-	Err error
-}
 
 // Result has the APIs that a cluster serves.
 type Result struct {
 	// Version is the version of the API server, such as v1.36.3.
 	Version string
-	// APIs are the versions of the requested APIs, in the order of the request: for each API, the version that the
-	// cluster prefers first.
-	APIs []API
-	// Problems are the requested APIs that the cluster does not serve, or whose schemas cannot be read.
-	Problems []Problem
+	// Cluster has the requested APIs, in the order of the request: for each API, the version that the cluster prefers
+	// first. It has no name.
+	negotiate.Cluster
 	// Hash is what Puller.Hash returned when the result was read.
 	Hash string
 }
@@ -87,10 +66,11 @@ func (p *Puller) Pull(ctx context.Context, requested []schema.GroupResource) (*R
 		lists: map[schema.GroupVersion]*metav1.APIResourceList{}, parsed: map[schema.GroupVersion]document{},
 	}
 	out := &Result{Version: v.GitVersion, Hash: documents.hash()}
+	out.Problems = map[schema.GroupResource]string{}
 	for _, gr := range requested {
 		apis, err := r.read(ctx, gr)
 		if unusable, ok := errors.AsType[unusableError](err); ok {
-			out.Problems = append(out.Problems, Problem{gr, unusable})
+			out.Problems[gr] = strings.TrimSpace(unusable.Error())
 			continue
 		}
 		if err != nil {
@@ -135,7 +115,7 @@ type reader struct {
 }
 
 // read returns all versions of an API.
-func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]API, error) {
+func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]negotiate.API, error) {
 	var crd *apiextensionsv1.CustomResourceDefinition
 	if strings.Contains(gr.Group, ".") { // others are built in
 		read := &apiextensionsv1.CustomResourceDefinition{}
@@ -147,7 +127,7 @@ func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]API, erro
 			return nil, err
 		}
 	}
-	var out []API
+	var out []negotiate.API
 	for _, v := range r.versions[gr.Group] {
 		gv := schema.GroupVersion{Group: gr.Group, Version: v}
 		found, subresources, err := r.find(ctx, gv, gr.Resource)
@@ -159,7 +139,7 @@ func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]API, erro
 		}
 		api := newAPI(gv, found)
 		if crd != nil {
-			err = api.fromCRD(crd)
+			err = fromCRD(api, crd)
 		} else {
 			err = r.builtIn(ctx, api, subresources)
 		}
@@ -207,12 +187,12 @@ func groupPath(gv schema.GroupVersion) string {
 	return "/apis/" + gv.String()
 }
 
-func newAPI(gv schema.GroupVersion, r *metav1.APIResource) *API {
+func newAPI(gv schema.GroupVersion, r *metav1.APIResource) *negotiate.API {
 	scope := apiextensionsv1.ClusterScoped
 	if r.Namespaced {
 		scope = apiextensionsv1.NamespaceScoped
 	}
-	return &API{
+	return &negotiate.API{
 		Group: gv.Group, Version: gv.Version, Scope: scope,
 		Names: apiextensionsv1.CustomResourceDefinitionNames{
 			Plural: r.Name, Singular: r.SingularName, Kind: r.Kind, ListKind: r.Kind + "List",
@@ -222,7 +202,7 @@ func newAPI(gv schema.GroupVersion, r *metav1.APIResource) *API {
 }
 
 // fromCRD sets what the version of a CustomResourceDefinition has.
-func (a *API) fromCRD(crd *apiextensionsv1.CustomResourceDefinition) error {
+func fromCRD(a *negotiate.API, crd *apiextensionsv1.CustomResourceDefinition) error {
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.NonStructuralSchema && c.Status == apiextensionsv1.ConditionTrue {
 			return unusable("the schema of CustomResourceDefinition %s is not structural: %s", crd.Name, c.Message)
@@ -246,7 +226,7 @@ func (a *API) fromCRD(crd *apiextensionsv1.CustomResourceDefinition) error {
 }
 
 // builtIn sets the schema of a built-in API.
-func (r *reader) builtIn(ctx context.Context, a *API, subresources []string) error {
+func (r *reader) builtIn(ctx context.Context, a *negotiate.API, subresources []string) error {
 	gv := schema.GroupVersion{Group: a.Group, Version: a.Version}
 	all := r.parsed[gv]
 	if all == nil {

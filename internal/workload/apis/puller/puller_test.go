@@ -111,7 +111,8 @@ func TestPullBuiltIn(t *testing.T) {
 	require.Equal(t, "v1.36.3", got.Version)
 	require.Len(t, got.APIs, 1)
 	api := got.APIs[0]
-	require.Equal(t, schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: "widgets"}, api.GVR())
+	require.Equal(t, schema.GroupResource{Group: "apps", Resource: "widgets"}, api.GroupResource())
+	require.Equal(t, "v1", api.Version)
 	require.Equal(t, apiextensionsv1.NamespaceScoped, api.Scope)
 	require.Equal(t, []string{"wd"}, api.Names.ShortNames)
 	require.NotNil(t, api.Subresources.Status)
@@ -213,17 +214,13 @@ status: {conditions: [{type: NonStructuralSchema, status: "True", message: "spec
 	})
 	require.NoError(t, err)
 	require.Len(t, got.APIs, 1, "one API that cannot be used does not affect the others")
-	var messages []string
-	for _, p := range got.Problems {
-		messages = append(messages, p.Err.Error())
-	}
-	require.Equal(t, []string{
-		"the cluster does not serve nothing.apps",
-		"the cluster does not serve things.unknown.io",
-		"schema of apps/v1, Kind=Broken: io.k8s.api.apps.v1.Broken refers to Missing, which does not exist",
-		"the schema of CustomResourceDefinition gadgets.example.com is not structural: spec.validation: Required value",
-		"the cluster has no OpenAPI v3 document for example.com/v2",
-	}, messages)
+	require.Equal(t, map[schema.GroupResource]string{
+		{Group: "apps", Resource: "nothing"}:        "the cluster does not serve nothing.apps",
+		{Group: "unknown.io", Resource: "things"}:   "the cluster does not serve things.unknown.io",
+		{Group: "apps", Resource: "brokens"}:        "schema of apps/v1, Kind=Broken: io.k8s.api.apps.v1.Broken refers to Missing, which does not exist",
+		{Group: "example.com", Resource: "gadgets"}: "the schema of CustomResourceDefinition gadgets.example.com is not structural: spec.validation: Required value",
+		{Group: "example.com", Resource: "others"}:  "the cluster has no OpenAPI v3 document for example.com/v2",
+	}, got.Problems)
 }
 
 func TestPullFailsIfTheServerCannotBeRead(t *testing.T) {

@@ -96,11 +96,11 @@ func newController(o Options, w *workspace) *controller {
 	c := &controller{Options: o, workspace: w, wake: make(chan struct{}, 1)}
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: o.Setup,
 		Now: o.Now}) // its queues end when it has run
-	c.members = &members{workspace: w, Options: o, changed: c.poke, of: map[string]*member{},
-		connections: map[string]connection{}}
 	c.reports = &reports{workspace: w, apis: o.APIs}
+	c.members = &members{workspace: w, Options: o, changed: c.poke, of: map[string]*member{},
+		connections: map[string]connection{}, reports: c.reports}
 	c.policies = &policies{workspace: w}
-	c.publisher = &publisher{workspace: w, Options: o, members: c.members, reports: c.reports, policies: c.policies,
+	c.publisher = &publisher{workspace: w, Options: o, members: c.members, policies: c.policies,
 		bound: c.roots.Bound, again: c.poke}
 	return c
 }

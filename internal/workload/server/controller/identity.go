@@ -22,16 +22,7 @@ type identities struct {
 
 // uid returns the UID of the physical cluster that is reached, or nothing if it was not read yet. A syncer reports the
 // UID of its cluster. It cannot claim another cluster that it does not know, because UIDs are random.
-func (c *controller) uid(cluster string) types.UID {
-	if m := c.members.of[cluster]; m != nil {
-		_, uid, _ := m.state()
-		return uid
-	}
-	if r := c.reports.of[cluster]; r != nil {
-		return r.uid
-	}
-	return ""
-}
+func (c *controller) uid(cluster string) types.UID { return c.members.record(cluster).uid }
 
 // of returns the UID of the physical cluster that a Cluster is, or nothing if it was never read.
 func (i identities) of(cl *api.Cluster) types.UID {

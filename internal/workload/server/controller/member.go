@@ -12,6 +12,7 @@ import (
 	"k8s.io/klog/v2"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
@@ -126,11 +127,11 @@ type member struct {
 	secret  string
 
 	mu sync.Mutex
-	// result has the APIs that the cluster serves, nil until they were read. problem is why they cannot be read now.
-	result  *puller.Result
+	// known is what was read of the cluster, version the version of its API server, and problem why it cannot be read
+	// now.
+	known   record
+	version string
 	problem error
-	// uid identifies the physical cluster.
-	uid types.UID
 	// confirmed is closed when the cluster is known to be the one that it should be.
 	confirmed chan struct{}
 	cleared   bool
@@ -144,10 +145,10 @@ func (m *member) stop() {
 }
 
 // state returns what is known about the cluster.
-func (m *member) state() (result *puller.Result, uid types.UID, problem error) {
+func (m *member) state() (known record, problem error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.result, m.uid, m.problem
+	return m.known, m.problem
 }
 
 // clear lets the syncer start.
@@ -172,6 +173,7 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 	ctx, cancel := context.WithCancel(ctx)
 	next := &member{
 		cancel: cancel, done: make(chan struct{}), cluster: cl.UID, secret: secret,
+		known:     record{Cluster: negotiate.Cluster{Name: cl.Name}},
 		confirmed: make(chan struct{}), latency: newLatency(), every: m.every,
 	}
 	g, ctx := errgroup.WithContext(ctx)
@@ -199,9 +201,9 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 
 // extend adds the version of the API server to a report.
 func (m *member) extend(r *heartbeat.Report) {
-	if result, _, _ := m.state(); result != nil {
-		r.ClusterVersion = result.Version
-	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	r.ClusterVersion = m.version
 }
 
 // pull reads the APIs of a cluster now and whenever they change.
@@ -240,17 +242,14 @@ func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.G
 	if err != nil {
 		return false, err
 	}
-	last, before, _ := m.state()
-	if before != "" && uid != before {
-		m.mu.Lock()
-		m.result = nil
-		m.uid = uid
-		last = nil
-		m.mu.Unlock()
+	last, _ := m.state()
+	if last.uid != "" && uid != last.uid {
+		last = record{Cluster: negotiate.Cluster{Name: last.Name}, uid: uid}
+		m.set(last, "")
 	}
-	if last != nil {
+	if last.hash != "" {
 		hash, err := p.Hash(ctx)
-		if err != nil || hash == last.Hash {
+		if err != nil || hash == last.hash {
 			return false, err
 		}
 	}
@@ -258,9 +257,14 @@ func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.G
 	if err != nil {
 		return false, err
 	}
+	result.Name = last.Name
+	m.set(record{result.Cluster, uid, result.Hash}, result.Version)
+	return true, nil
+}
+
+func (m *member) set(known record, version string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.result = result
-	m.uid = uid
-	return true, nil
+	m.known = known
+	m.version = version
 }

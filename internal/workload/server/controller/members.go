@@ -15,7 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
 
 // errKubeconfig means that the kubeconfig of a cluster cannot be used.
@@ -30,6 +30,7 @@ type members struct {
 	// of are the members, and connections their kubeconfigs, by name.
 	of          map[string]*member
 	connections map[string]connection
+	reports     *reports
 }
 
 // update starts and stops members. The syncer of a cluster works while the cluster is the one that it should be.
@@ -100,13 +101,24 @@ func (m *members) stop(name string) {
 	}
 }
 
-// result returns what a cluster serves, or nil if it could not be read.
-func (m *members) result(cluster string) *puller.Result {
-	if last := m.of[cluster]; last != nil {
-		result, _, _ := last.state()
-		return result
+// record is what is known of a physical cluster: the controller has read it, or its syncer has reported it.
+type record struct {
+	negotiate.Cluster
+	// uid identifies the physical cluster, and hash what it serves. Empty: that is not known.
+	uid  types.UID
+	hash string
+}
+
+// record returns what is known of a cluster.
+func (m *members) record(cluster string) record {
+	if push := m.of[cluster]; push != nil {
+		known, _ := push.state()
+		return known
 	}
-	return nil
+	if r := m.reports.of[cluster]; r != nil {
+		return r.record
+	}
+	return record{Cluster: negotiate.Cluster{Name: cluster}}
 }
 
 // problem returns why a cluster could not be read yet. It is empty if it was, or if that is not known.
@@ -115,9 +127,9 @@ func (m *members) problem(cluster string) (reason, message string) {
 	if last == nil {
 		return "", ""
 	}
-	result, _, problem := last.state()
+	known, problem := last.state()
 	switch {
-	case result != nil || problem == nil:
+	case known.hash != "" || problem == nil:
 		return "", ""
 	case apierrors.IsUnauthorized(problem):
 		return api.ReasonUnauthorized, problem.Error()

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"runtime/debug"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
@@ -198,9 +196,8 @@ func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster
 			return err
 		}
 		version = result.Version
-		own := servedBy(cl.Name, result)
 		for _, gr := range all {
-			content, err := served.Encode(served.Of(gr, own))
+			content, err := served.Encode(served.Of(gr, result.Cluster))
 			if err != nil {
 				return fmt.Errorf("API %s: %w", gr, err)
 			}
@@ -233,16 +230,4 @@ func (o *observer) write(ctx context.Context, u *unstructured.Unstructured) erro
 	}
 	o.written[u.GetName()] = live.GetResourceVersion()
 	return nil
-}
-
-// servedBy returns what a cluster serves, as the controller compares it.
-func servedBy(name string, result *puller.Result) negotiate.Cluster {
-	out := negotiate.Cluster{Name: name, Problems: map[schema.GroupResource]string{}}
-	for _, a := range result.APIs {
-		out.APIs = append(out.APIs, negotiate.API(a))
-	}
-	for _, p := range result.Problems {
-		out.Problems[p.GroupResource] = strings.TrimSpace(p.Err.Error())
-	}
-	return out
 }

@@ -39,7 +39,6 @@ type publisher struct {
 	*workspace
 	Options
 	members  *members
-	reports  *reports
 	policies *policies
 	// bound returns the names of the APIResourceSchemas that workspaces use.
 	bound func() map[string]bool
@@ -100,7 +99,7 @@ func (p *publisher) keepStates(ids identities, in negotiate.Input, out *negotiat
 		case len(cl.Status.APIs) > 0 && !ids.isTheOne(cl):
 			delete(out.States, cl.Name) // what is scheduled to it is kept
 		case cl.Mode() != api.SyncModePush:
-			out.States[cl.Name] = p.reports.statesOf(cl, out.States[cl.Name])
+			out.States[cl.Name] = statesOf(cl, p.members.record(cl.Name).Cluster, out.States[cl.Name])
 		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
 			delete(out.States, cl.Name)
 		}
@@ -255,13 +254,7 @@ func exported(export *unstructured.Unstructured) string {
 func (p *publisher) version(ids identities) string {
 	h := sha256.New()
 	for _, cl := range ids.clusters {
-		hash := ""
-		if result := p.members.result(cl.Name); result != nil {
-			hash = result.Hash
-		} else if r := p.reports.of[cl.Name]; r != nil {
-			hash = r.hash()
-		}
-		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), hash,
+		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), p.members.record(cl.Name).hash,
 			cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	return string(h.Sum(nil))
@@ -285,7 +278,7 @@ func (p *publisher) input(ids identities) negotiate.Input {
 	for _, cl := range ids.clusters {
 		next := negotiate.Cluster{Name: cl.Name}
 		if ids.isTheOne(cl) {
-			next = p.served(cl.Name)
+			next = p.members.record(cl.Name).Cluster
 		}
 		in.Clusters = append(in.Clusters, next)
 		in.Accepted[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
@@ -302,23 +295,12 @@ func (p *publisher) input(ids identities) negotiate.Input {
 // as another one does not count.
 func (p *publisher) unread(ids identities, gr schema.GroupResource) (names []string) {
 	for _, cl := range ids.clusters {
-		read := p.members.result(cl.Name) != nil || p.reports.of[cl.Name].has(gr)
-		if ids.sameAs(cl) == "" && (!read || ids.replaced(cl) != "") {
+		known := p.members.record(cl.Name)
+		if ids.sameAs(cl) == "" && (!known.Knows(gr) || ids.replaced(cl) != "") {
 			names = append(names, cl.Name)
 		}
 	}
 	return names
-}
-
-// served returns what a cluster serves, as far as it is known.
-func (p *publisher) served(cluster string) negotiate.Cluster {
-	if result := p.members.result(cluster); result != nil {
-		return servedBy(cluster, result)
-	}
-	if r := p.reports.of[cluster]; r != nil {
-		return r.served(cluster)
-	}
-	return negotiate.Cluster{Name: cluster}
 }
 
 // readPublished reads what is published: the schemas of the APIExport, and of the others, which can be many, only the

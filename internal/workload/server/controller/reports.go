@@ -32,8 +32,7 @@ type reports struct {
 type reported struct {
 	// cluster is the UID of the Cluster: another one can have had its name.
 	cluster types.UID
-	// uid identifies the physical cluster. Empty: it is not known yet.
-	uid types.UID
+	record
 	// complete reports whether the syncer has reported all APIs once.
 	complete bool
 	apis     map[schema.GroupResource]content
@@ -63,6 +62,7 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
 		r := known[cl.Name]
 		if r == nil || r.cluster != cl.UID {
 			r = &reported{cluster: cl.UID, apis: map[schema.GroupResource]content{}}
+			r.Name = cl.Name
 		}
 		p.of[cl.Name] = r
 		if lease := p.lease(cl.Name); lease != nil {
@@ -104,6 +104,7 @@ func (p *reports) readCluster(ctx context.Context, cl *api.Cluster, r *reported)
 			break
 		}
 		r.apis[gr] = next
+		r.summarize()
 	}
 	problems := []error{unchecked}
 	for _, gr := range p.apis {
@@ -185,28 +186,19 @@ func (p *reports) forget(ctx context.Context, cl *api.Cluster, mode api.SyncMode
 	return nil
 }
 
-// has reports whether an API was reported. r is nil for a cluster that has no report.
-func (r *reported) has(gr schema.GroupResource) bool { return r != nil && r.apis[gr].hash != "" }
-
-// served returns what a cluster serves, as far as that is known.
-func (r *reported) served(name string) negotiate.Cluster {
-	out := negotiate.Cluster{Name: name, Problems: map[schema.GroupResource]string{}}
+// summarize sets what the cluster serves from its APIs, as far as that is known.
+func (r *reported) summarize() {
+	r.APIs = nil
+	r.Problems = map[schema.GroupResource]string{}
+	hashes := map[string]string{}
 	for gr, a := range r.apis {
-		out.APIs = append(out.APIs, a.Versions...)
+		r.APIs = append(r.APIs, a.Versions...)
 		if a.Problem != "" {
-			out.Problems[gr] = heartbeat.Cut(a.Problem)
+			r.Problems[gr] = heartbeat.Cut(a.Problem)
 		}
+		hashes[gr.String()] = a.hash
 	}
-	return out
-}
-
-// hash identifies what a cluster serves.
-func (r *reported) hash() string {
-	all := map[string]string{}
-	for gr, a := range r.apis {
-		all[gr.String()] = a.hash
-	}
-	return fmt.Sprint(all) // in the order of the keys
+	r.hash = fmt.Sprint(hashes) // in the order of the keys
 }
 
 // unreported is the message about an API that a syncer has not reported yet.
@@ -214,11 +206,11 @@ const unreported = "the syncer has not reported the API yet"
 
 // statesOf completes the states of the APIs of a cluster that the controller cannot read: APIs that its syncer has not
 // reported keep their states.
-func (p *reports) statesOf(cl *api.Cluster, negotiated []api.APIStatus) []api.APIStatus {
+func statesOf(cl *api.Cluster, known negotiate.Cluster, negotiated []api.APIStatus) []api.APIStatus {
 	out := slices.Clone(negotiated)
 	for i, a := range out {
 		gr := a.GroupResource()
-		if p.of[cl.Name].has(gr) || a.State == api.APIRemoved {
+		if known.Knows(gr) || a.State == api.APIRemoved {
 			continue
 		}
 		at := slices.IndexFunc(cl.Status.APIs, func(b api.APIStatus) bool { return b.GroupResource() == gr })
