@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -184,61 +185,49 @@ func Identity(export *unstructured.Unstructured) string {
 	return identity
 }
 
-// Exported returns the resources of an APIExport.
-func Exported(export *unstructured.Unstructured) []schema.GroupResource {
+// resourcesOf returns the APIs of an APIExport, or nothing if it is nil.
+func resourcesOf(export *unstructured.Unstructured) (all []resource) {
+	if export == nil {
+		return nil
+	}
 	list, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
-	var all []schema.GroupResource
 	for _, item := range list {
 		fields, _ := item.(map[string]any)
 		group, _, _ := unstructured.NestedString(fields, "group")
 		name, _, _ := unstructured.NestedString(fields, "name")
-		all = append(all, schema.GroupResource{Group: group, Resource: name})
+		schemaName, _, _ := unstructured.NestedString(fields, "schema")
+		all = append(all, resource{schema.GroupResource{Group: group, Resource: name}, schemaName})
 	}
 	return all
 }
 
-// SchemasOf returns the names of the APIResourceSchemas of an APIExport.
-func SchemasOf(export *unstructured.Unstructured) []string {
-	list, _, _ := unstructured.NestedSlice(export.Object, "spec", "resources")
-	var all []string
-	for _, item := range list {
-		fields, _ := item.(map[string]any)
-		name, _, _ := unstructured.NestedString(fields, "schema")
-		all = append(all, name)
+// Exported returns the resources of an APIExport.
+func Exported(export *unstructured.Unstructured) (all []schema.GroupResource) {
+	for _, r := range resourcesOf(export) {
+		all = append(all, r.gr)
 	}
 	return all
 }
 
-// Published returns the APIs of an APIExport, or nothing if it is nil. It reads only as much of the schemas as that
-// needs.
+// SchemasOf returns the names of the APIResourceSchemas of an APIExport, or nothing if it is nil.
+func SchemasOf(export *unstructured.Unstructured) (all []string) {
+	for _, r := range resourcesOf(export) {
+		all = append(all, r.schema)
+	}
+	return all
+}
+
+// Published returns the APIs of an APIExport, or nothing if it is nil.
 func Published(export *unstructured.Unstructured,
-	schemas []*unstructured.Unstructured) ([]schema.GroupVersionResource, error) {
-	if export == nil {
-		return nil, nil
+	schemas []*unstructured.Unstructured) (all []schema.GroupVersionResource, _ error) {
+	published, err := publishedAPIs(export, schemas)
+	if err != nil {
+		return nil, err
 	}
-	var all []schema.GroupVersionResource
-	for i, name := range SchemasOf(export) {
-		s := find(schemas, name)
-		if s == nil {
-			return nil, noSchema(export, name)
-		}
-		all = append(all, Exported(export)[i].WithVersion(storedVersion(s)))
+	for _, gr := range sorted(slices.Collect(maps.Keys(published))) {
+		all = append(all, gr.WithVersion(published[gr].Version))
 	}
 	return all, nil
-}
-
-// storedVersion returns the name of the version of an APIResourceSchema that is stored.
-func storedVersion(u *unstructured.Unstructured) string {
-	versions, _, _ := unstructured.NestedFieldNoCopy(u.Object, "spec", "versions")
-	list, _ := versions.([]any)
-	for _, item := range list {
-		fields, _ := item.(map[string]any)
-		if stored, _, _ := unstructured.NestedBool(fields, "storage"); stored {
-			name, _, _ := unstructured.NestedString(fields, "name")
-			return name
-		}
-	}
-	return ""
 }
 
 func find(schemas []*unstructured.Unstructured, name string) *unstructured.Unstructured {
@@ -248,22 +237,16 @@ func find(schemas []*unstructured.Unstructured, name string) *unstructured.Unstr
 	return nil
 }
 
-func noSchema(export *unstructured.Unstructured, name string) error {
-	return fmt.Errorf("APIExport %s names the APIResourceSchema %s, which does not exist", export.GetName(), name)
-}
-
 // publishedAPIs reads the APIs of an APIExport.
 func publishedAPIs(export *unstructured.Unstructured,
 	schemas []*unstructured.Unstructured) (map[schema.GroupResource]*published, error) {
 	all := map[schema.GroupResource]*published{}
-	if export == nil {
-		return all, nil
-	}
 	var problems []error
 	for _, name := range SchemasOf(export) {
 		s := find(schemas, name)
 		if s == nil {
-			problems = append(problems, noSchema(export, name))
+			problems = append(problems,
+				fmt.Errorf("APIExport %s names the APIResourceSchema %s, which does not exist", export.GetName(), name))
 			continue
 		}
 		p, err := readSchema(s)

@@ -74,7 +74,7 @@ func TestClustersAreConvertedOnce(t *testing.T) {
 func TestAnUnchangedInputIsNotMade(t *testing.T) {
 	c, _, _ := newIdle(t)
 	ids := identities{[]*api.Cluster{{}}, func(string) types.UID { return "" }}
-	c.publisher.negotiated = c.publisher.version(ids)
+	c.publisher.negotiated = c.publisher.version(ids) + exported(nil)
 	require.Nil(t, c.publisher.bound, "it would fail")
 	require.NoError(t, c.publisher.publish(t.Context(), ids))
 }

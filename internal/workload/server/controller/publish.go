@@ -244,9 +244,6 @@ func neverPublished(in negotiate.Input, clusters []*api.Cluster) bool {
 
 // exported identifies what an APIExport publishes. Users can edit it, such as to withdraw an API.
 func exported(export *unstructured.Unstructured) string {
-	if export == nil {
-		return ""
-	}
 	return fmt.Sprint(slices.Sorted(slices.Values(negotiate.SchemasOf(export))))
 }
 
@@ -317,10 +314,7 @@ func (p *publisher) readPublished(ctx context.Context, in *negotiate.Input) erro
 	if err != nil {
 		return fmt.Errorf("list APIResourceSchemas in workspace %s: %w", p.path, err)
 	}
-	var used []string
-	if in.Export != nil {
-		used = negotiate.SchemasOf(in.Export)
-	}
+	used := negotiate.SchemasOf(in.Export)
 	for i := range list.Items {
 		s := kcpapi.APIResourceSchema.New(list.Items[i].Name)
 		s.SetLabels(list.Items[i].Labels)
