@@ -78,8 +78,7 @@ func New(o Options) *Scheduler {
 	v := &view{Options: o}
 	s := &Scheduler{
 		queue: fair, view: v, decider: newDecider(v), binder: newBinder(v),
-		writer: &writer{view: v, dropped: splitter.NewDropped(o.Now), corrected: map[item]watch.Version{}},
-		names:  rootNames{long: map[item]string{}},
+		writer: &writer{view: v, dropped: splitter.NewDropped(o.Now)},
 	}
 	s.followers = &followers{view: v, decisions: s.decider.decisions, writer: s.writer, again: fair.Add,
 		selecting: map[string]map[string]bool{}}
@@ -190,7 +189,7 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 		leaf := item{r, k}
 		o, exists := set.Get(r, k)
 		if !exists {
-			s.writer.forget(leaf)
+			s.writer.corrected.Delete(leaf)
 		}
 		k.Name = s.names.of(leaf, o.Unstructured)
 	}

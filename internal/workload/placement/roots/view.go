@@ -232,26 +232,21 @@ func rootName(o *unstructured.Unstructured) string {
 	return o.GetName()
 }
 
-// rootNames has the name of the root of each leaf whose own name does not contain it.
-type rootNames struct {
-	mu   sync.Mutex
-	long map[item]string
-}
+// rootNames has the name of the root of each leaf whose own name does not contain it, by item.
+type rootNames struct{ long sync.Map }
 
 // of returns the name of the root of a leaf, or of what was one.
 func (n *rootNames) of(leaf item, o *unstructured.Unstructured) string {
-	n.mu.Lock()
-	defer n.mu.Unlock()
 	if o != nil {
 		root := rootName(o)
 		if root+separator+o.GetLabels()[api.LabelCluster] != leaf.Name {
-			n.long[leaf] = root
+			n.long.Store(leaf, root)
 		}
 		return root
 	}
-	if root, ok := n.long[leaf]; ok {
-		delete(n.long, leaf)
-		return root
+	if root, ok := n.long.LoadAndDelete(leaf); ok {
+		name, _ := root.(string)
+		return name
 	}
 	if i := strings.LastIndex(leaf.Name, separator); i > 0 {
 		return leaf.Name[:i]

@@ -27,17 +27,8 @@ type writer struct {
 	*view
 	// dropped are the fields of the status of roots that kcp drops.
 	dropped splitter.Dropped
-
-	mu sync.Mutex
-	// corrected has leaves that another client had changed, as they were after their correction.
-	corrected map[item]watch.Version
-}
-
-// forget forgets a leaf that is gone.
-func (w *writer) forget(leaf item) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	delete(w.corrected, leaf)
+	// corrected has the versions of leaves that another client had changed, after their correction, by item.
+	corrected sync.Map
 }
 
 // write applies and deletes leaves. It reports whether that changes anything, also with an error: then they come back
@@ -167,10 +158,7 @@ func (w *writer) correct(ctx context.Context, client dynamic.ResourceInterface, 
 	if !ok {
 		return false, nil // it is gone by now
 	}
-	w.mu.Lock()
-	tried := w.corrected[at] == watch.VersionOf(is.Unstructured)
-	w.mu.Unlock()
-	if tried {
+	if last, _ := w.corrected.Load(at); last == watch.VersionOf(is.Unstructured) {
 		return false, nil
 	}
 	leaf.SetUID(is.GetUID())
@@ -184,9 +172,7 @@ func (w *writer) correct(ctx context.Context, client dynamic.ResourceInterface, 
 			return false, err
 		}
 	}
-	w.mu.Lock()
-	w.corrected[at] = watch.VersionOf(live)
-	w.mu.Unlock()
+	w.corrected.Store(at, watch.VersionOf(live))
 	return live.GetResourceVersion() != is.GetResourceVersion(), nil
 }
 

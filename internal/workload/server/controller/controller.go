@@ -7,6 +7,7 @@ import (
 	"context"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -83,7 +84,7 @@ type controller struct {
 	// roots schedules the objects of users.
 	roots *roots.Scheduler
 	// seen is the state that the last pass has seen.
-	seen seen
+	seen atomic.Pointer[seen]
 	// wake ends a wait: something has changed.
 	wake chan struct{}
 	// counted is when the objects of the clusters were counted last, and leaves are the numbers of this pass.
@@ -99,7 +100,7 @@ func newController(o Options, w *workspace) *controller {
 	c.reports = &reports{workspace: w, apis: o.APIs}
 	c.members = &members{workspace: w, Options: o, changed: c.poke, of: map[string]*member{},
 		connections: map[string]connection{}, reports: c.reports}
-	c.policies = &policies{workspace: w}
+	c.policies = &policies{workspace: w, written: map[string]policy{}}
 	c.publisher = &publisher{workspace: w, Options: o, members: c.members, policies: c.policies,
 		bound: c.roots.Bound, again: c.poke}
 	return c
@@ -189,7 +190,7 @@ func (c *controller) wait(ctx context.Context, most time.Duration) bool {
 // pass handles everything once. It returns the longest time until the next pass.
 func (c *controller) pass(ctx context.Context) time.Duration {
 	if !c.set.Listed() {
-		c.seen.set(c.Now(), nil)
+		c.see(nil)
 		return c.every(retryInterval)
 	}
 	log := klog.FromContext(ctx)
@@ -200,7 +201,6 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	if err := c.reports.read(ctx, clusters); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot read what syncers report, retrying")
 	}
-	c.seen.setLatency(c.members.of)
 	if err := c.publisher.publish(ctx, ids); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot publish the APIs of the clusters, retrying")
 	}
@@ -219,7 +219,7 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 			next = min(next, c.every(removalInterval))
 		}
 	}
-	c.seen.set(c.Now(), clusters) // the metrics name a cluster as ready when workloads can be scheduled to it
+	c.see(clusters) // the metrics name a cluster as ready when workloads can be scheduled to it
 	return next
 }
 

@@ -3,7 +3,7 @@ package controller
 import (
 	"context"
 	"fmt"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	"k8s.io/apimachinery/pkg/util/wait"
@@ -20,16 +20,7 @@ import (
 const measureInterval = 30 * time.Second
 
 // measured is the capacity of a cluster, as it was read last.
-type measured struct {
-	mu   sync.Mutex
-	last *api.Capacity
-}
-
-func (m *measured) get() *api.Capacity {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.last
-}
+type measured struct{ atomic.Pointer[api.Capacity] }
 
 // run reads the capacity until the context ends. If it cannot be read, it is not known: clusters then have the same
 // weight.
@@ -49,9 +40,7 @@ func (m *measured) run(ctx context.Context, physical *rest.Config, cluster strin
 			problem = err.Error()
 			klog.FromContext(ctx).Error(err, "Cannot read the capacity", "cluster", cluster)
 		}
-		m.mu.Lock()
-		defer m.mu.Unlock()
-		m.last = c
+		m.Store(c)
 	}, measureInterval)
 	return nil
 }

@@ -84,7 +84,7 @@ func (m Member) Run(ctx context.Context) error {
 	}
 	o := syncer.Options{
 		KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
-		Report: state.report, Observe: m.Latency.observe, Begin: m.begin,
+		Report: func(last syncer.State) { state.last.Store(&last) }, Observe: m.Latency.observe, Begin: m.begin,
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if m.observer != nil {
@@ -102,13 +102,13 @@ func (m Member) Run(ctx context.Context) error {
 func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
-		Sent: func() { state.sent(m.Now()) }, Wake: m.Wake,
+		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: m.Wake,
 		Begin: m.begin, Ended: m.Ended, Every: m.beats,
 		Report: func() heartbeat.Report {
-			last, _, _ := state.get()
+			last := state.get()
 			r := heartbeat.Report{
 				Mode: m.Mode, Version: m.Version, Orphans: last.OrphanMessage,
-				OtherSetup: last.OtherSetup, Capacity: measured.get(),
+				OtherSetup: last.OtherSetup, Capacity: measured.Load(),
 			}
 			if m.Extend != nil {
 				m.Extend(&r)

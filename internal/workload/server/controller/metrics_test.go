@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -19,9 +20,9 @@ import (
 // The page has each metric that the controller and the syncers serve, with its labels, and no other.
 func TestMetricsAreDocumented(t *testing.T) {
 	leaves := int64(1)
-	c := newController(Options{}, &workspace{})
-	c.seen.set(c.seen.at, []*api.Cluster{{ObjectMeta: metav1.ObjectMeta{Name: "c1"}, Status: api.ClusterStatus{Leaves: &leaves}}})
-	c.seen.setLatency(map[string]*member{"c1": {latency: newLatency()}})
+	c := newController(Options{Now: time.Now}, &workspace{})
+	c.members.of["c1"] = &member{latency: newLatency()}
+	c.see([]*api.Cluster{{ObjectMeta: metav1.ObjectMeta{Name: "c1"}, Status: api.ClusterStatus{Leaves: &leaves}}})
 	s := &syncerState{cluster: "c1", latency: newLatency()}
 	want := map[string]string{}
 	for of, metrics := range map[string]func() []probe.Metric{"controller": c.metrics, "syncer": s.state(nil, nil).Metrics} {

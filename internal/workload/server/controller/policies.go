@@ -2,7 +2,6 @@ package controller
 
 import (
 	"context"
-	"fmt"
 	"reflect"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -12,10 +11,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
 )
 
-// policyObject is an admission policy, or its binding, that protects the objects of the exported APIs.
-type policyObject struct {
+// policy is an admission policy, or its binding, that was written.
+type policy struct {
 	want *unstructured.Unstructured
-	// generation is the generation of the object as it was written. Zero: it was not.
+	// generation is the generation of the object as it was written.
 	generation int64
 }
 
@@ -24,10 +23,10 @@ type policies struct {
 	*workspace
 	// user is the user of the controller, as admission policies see it. Empty: it is not known.
 	user guard.User
-	// exported are the APIs, and all has their policies. They were computed for the clusters and APIs in computed.
+	// exported are the APIs.
 	exported []schema.GroupResource
-	all      []policyObject
-	computed string
+	// written are the policies that were written, by kind and name.
+	written map[string]policy
 }
 
 // guardResources are the resources of the policies and their bindings.
@@ -38,47 +37,27 @@ func guardResources() []schema.GroupVersionResource {
 // protect writes the policies that protect the objects of the exported APIs.
 func (p *policies) protect(ctx context.Context, clusters []*api.Cluster, exported []schema.GroupResource) error {
 	p.exported = exported
-	for i := range p.all {
-		p.all[i].generation = 0
-	}
+	clear(p.written)
 	return p.keep(ctx, clusters)
 }
 
 // keep writes the policies that are other ones than before, because the clusters are, and those that were
 // deleted, or changed, since they were written. They are watched, so that it needs no requests if there are none.
 func (p *policies) keep(ctx context.Context, clusters []*api.Cluster) error {
-	if of := fmt.Sprint(p.exported, guard.Open(clusters), p.user); of != p.computed {
-		p.compute(clusters)
-		p.computed = of
-	}
-	for i, o := range p.all {
-		live := p.object(guard.Resource(o.want), "", o.want.GetName())
-		if o.generation > 0 && live != nil && live.GetGeneration() <= o.generation {
+	for _, want := range p.wanted(clusters) {
+		r, key := guard.Resource(want), want.GetKind()+" "+want.GetName()
+		last, live := p.written[key], p.object(r, "", want.GetName())
+		if last.want != nil && reflect.DeepEqual(last.want.Object, want.Object) && live != nil &&
+			live.GetGeneration() <= last.generation {
 			continue
 		}
-		written, err := p.apply(ctx, guard.Resource(o.want), o.want)
+		written, err := p.apply(ctx, r, want)
 		if err != nil {
 			return err
 		}
-		p.all[i].generation = written.GetGeneration()
+		p.written[key] = policy{want, written.GetGeneration()}
 	}
 	return nil
-}
-
-// compute computes the policies. Those that are other ones than before are to be written.
-func (p *policies) compute(clusters []*api.Cluster) {
-	before := map[string]policyObject{}
-	for _, o := range p.all {
-		before[o.want.GetKind()+o.want.GetName()] = o
-	}
-	p.all = nil
-	for _, want := range p.wanted(clusters) {
-		o := before[want.GetKind()+want.GetName()]
-		if o.want == nil || !reflect.DeepEqual(o.want.Object, want.Object) {
-			o = policyObject{want: want}
-		}
-		p.all = append(p.all, o)
-	}
 }
 
 // wanted returns the policies. Without its own user, the controller could not schedule to clusters that users may not

@@ -6,7 +6,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -22,51 +22,28 @@ const stuck = 5 * time.Minute
 
 // seen is the state that the last pass has seen, for the probe.
 type seen struct {
-	mu       sync.Mutex
 	at       time.Time
 	clusters []*api.Cluster
-	latency  map[string]Latency
+	// latency has the histograms of the clusters in push mode.
+	latency map[string]Latency
 }
 
-func (s *seen) set(at time.Time, clusters []*api.Cluster) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.at = at
-	s.clusters = clusters
-}
-
-func (s *seen) setLatency(of map[string]*member) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.latency = map[string]Latency{}
-	for name, m := range of {
-		s.latency[name] = m.latency
+// see sets the state of a pass.
+func (c *controller) see(clusters []*api.Cluster) {
+	next := &seen{c.Now(), clusters, map[string]Latency{}}
+	for name, m := range c.members.of {
+		next.latency[name] = m.latency
 	}
-}
-
-// latencies returns the histograms of the clusters in push mode.
-func (s *seen) latencies() (all []probe.Metric) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for _, name := range slices.Sorted(maps.Keys(s.latency)) {
-		all = append(all, s.latency[name].metrics(name)...)
-	}
-	return all
-}
-
-func (s *seen) get() (time.Time, []*api.Cluster) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.at, s.clusters
+	c.seen.Store(next)
 }
 
 // state returns the state of the controller for its probe.
 func (c *controller) state() probe.State {
-	c.seen.set(c.Now(), nil)
+	c.see(nil)
 	return probe.State{
 		Healthy: func() error {
-			if at, _ := c.seen.get(); c.Now().Sub(at) > stuck {
-				return fmt.Errorf("the controller has done nothing for %s", c.Now().Sub(at).Round(time.Second))
+			if since := c.Now().Sub(c.seen.Load().at); since > stuck {
+				return fmt.Errorf("the controller has done nothing for %s", since.Round(time.Second))
 			}
 			return nil
 		},
@@ -86,9 +63,9 @@ func (c *controller) state() probe.State {
 
 // metrics returns the metrics of each cluster and of the scheduler.
 func (c *controller) metrics() []probe.Metric {
-	_, clusters := c.seen.get()
+	last := c.seen.Load()
 	var of [3][]probe.Metric // metrics with the same name are together
-	for _, cl := range clusters {
+	for _, cl := range last.clusters {
 		labels := map[string]string{"cluster": cl.Name}
 		for i, m := range []probe.Metric{
 			{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Value: asNumber(fleet.IsReady(cl))},
@@ -108,8 +85,12 @@ func (c *controller) metrics() []probe.Metric {
 			})
 		}
 	}
+	var latencies []probe.Metric
+	for _, name := range slices.Sorted(maps.Keys(last.latency)) {
+		latencies = append(latencies, last.latency[name].metrics(name)...)
+	}
 	waiting, failing := c.roots.Load()
-	return append(slices.Concat(of[0], of[1], of[2], c.seen.latencies()),
+	return append(slices.Concat(of[0], of[1], of[2], latencies),
 		probe.Metric{Name: "kcpctl_queue_depth", Help: "Objects that wait to be scheduled.", Value: float64(waiting)},
 		probe.Metric{Name: "kcpctl_watches_failing", Help: "Resources of shards that cannot be listed or watched.",
 			Value: float64(failing)})
@@ -126,30 +107,17 @@ func asNumber(b bool) float64 {
 type syncerState struct {
 	cluster string
 	latency Latency
-
-	mu       sync.Mutex
-	reported bool
-	last     syncer.State
-	beat     time.Time
+	// last is what the syncer has reported, and beat the time of the last heartbeat. Nil: there was none.
+	last atomic.Pointer[syncer.State]
+	beat atomic.Pointer[time.Time]
 }
 
-func (s *syncerState) report(next syncer.State) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.reported = true
-	s.last = next
-}
-
-func (s *syncerState) sent(at time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.beat = at
-}
-
-func (s *syncerState) get() (last syncer.State, reported bool, beat time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.last, s.reported, s.beat
+// get returns what the syncer has reported, or nothing.
+func (s *syncerState) get() syncer.State {
+	if last := s.last.Load(); last != nil {
+		return *last
+	}
+	return syncer.State{}
 }
 
 // state returns the state of a syncer for its probe.
@@ -157,19 +125,19 @@ func (s *syncerState) state(now func() time.Time, busy *probe.Busy) probe.State 
 	return probe.State{
 		Healthy: func() error { return busy.Stuck(now(), stuck) },
 		Ready: func() error {
-			last, reported, beat := s.get()
+			last, beat := s.last.Load(), s.beat.Load()
 			switch {
-			case !reported:
+			case last == nil:
 				return errors.New("nothing is listed yet")
 			case len(last.Failures) > 0:
 				return errors.New(strings.Join(last.Failures, "\n"))
-			case now().Sub(beat) > heartbeat.Grace:
+			case beat == nil || now().Sub(*beat) > heartbeat.Grace:
 				return errors.New("no heartbeat could be sent to kcp")
 			}
 			return nil
 		},
 		Metrics: func() []probe.Metric {
-			last, _, _ := s.get()
+			last := s.get()
 			return append(s.latency.metrics(s.cluster), []probe.Metric{
 				{Name: "kcpctl_queue_depth", Help: "Objects that wait to be synced.", Value: float64(last.Waiting)},
 				{Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.",

@@ -5,7 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
+	"sync/atomic"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -99,26 +99,21 @@ func (m Member) find(ctx context.Context, client dynamic.Interface) (*api.Cluste
 }
 
 // waiting is why a syncer does not work yet.
-type waiting struct {
-	mu     sync.Mutex
-	reason error
-}
+type waiting struct{ reason atomic.Pointer[error] }
 
 // waits makes the syncer not ready, until it sets another state.
 func (m Member) waits() *waiting {
-	w := &waiting{reason: errors.New("kcp has not answered yet")}
+	w := &waiting{}
+	w.reason.Store(new(errors.New("kcp has not answered yet")))
 	if m.Probe != nil {
-		m.Probe.Set(probe.State{Ready: func() error { w.mu.Lock(); defer w.mu.Unlock(); return w.reason }})
+		m.Probe.Set(probe.State{Ready: func() error { return *w.reason.Load() }})
 	}
 	return w
 }
 
 // log sets the reason, and logs it if it is another one than before.
 func (w *waiting) log(ctx context.Context, reason error) {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if reason.Error() != w.reason.Error() {
+	if last := *w.reason.Swap(&reason); reason.Error() != last.Error() {
 		klog.FromContext(ctx).Info("Waiting", "reason", reason.Error())
 	}
-	w.reason = reason
 }

@@ -11,6 +11,7 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 )
 
@@ -36,21 +37,17 @@ type Probe struct {
 	// Requests counts the requests of the server to API servers.
 	Requests Requests
 
-	mu    sync.Mutex
-	state State
+	state atomic.Pointer[State]
 }
 
 // Set sets the state.
-func (p *Probe) Set(s State) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.state = s
-}
+func (p *Probe) Set(s State) { p.state.Store(&s) }
 
 func (p *Probe) get() State {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return p.state
+	if s := p.state.Load(); s != nil {
+		return *s
+	}
+	return State{}
 }
 
 // Busy records what a server works on, to find what never ends. The zero value can be used.

@@ -40,7 +40,7 @@ func TestAClusterWithAnotherName(t *testing.T) {
 	require.Equal(t, "3", field(s.below("1a", deployments, "other"), "spec", "replicas"))
 
 	k := s.listed()
-	k.see(&api.Cluster{})
+	k.cluster.Store(&api.Cluster{})
 	k.namespacer.secure(t.Context())
 	labels := s.physical.Get("", spaces, "", ns).GetLabels()
 	require.Equal(t, []string{"c1", "baseline"}, []string{labels[api.LabelCluster], labels[api.LabelPodSecurity]})

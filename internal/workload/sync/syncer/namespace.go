@@ -152,7 +152,7 @@ func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterfac
 	if err := n.member.blocked(); err != nil {
 		return &refusal{api.ReasonOtherSetup, err.Error()}
 	}
-	n.tenancy.forget(name) // a previous namespace of the name had others
+	n.tenancy.filled.Delete(name) // a previous namespace of the name had others
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"sync"
+	"sync/atomic"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -29,18 +29,13 @@ const tokenLength = 8
 type orphans struct {
 	*view
 	member *member
-
-	mu sync.Mutex
-	// count is their number, and message how a user removes them.
-	count   int
-	message string
+	last   atomic.Pointer[found]
 }
 
-// found returns the number of orphans, and how a user removes them.
-func (o *orphans) found() (count int, message string) {
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	return o.count, o.message
+// found is the number of orphans, and the message how a user removes them.
+type found struct {
+	count   int
+	message string
 }
 
 // sweep counts the orphans, and removes them if a user has released exactly these. Leaves end with a finalizer, so a
@@ -51,17 +46,14 @@ func (o *orphans) sweep(ctx context.Context) {
 	if o.member.blocked() != nil || !o.complete(endpoints, resources) {
 		return
 	}
-	found := o.find(resources)
+	all := o.find(resources)
 	if !o.complete(endpoints, resources) {
 		return // a watch has ended, or is no longer wanted, and what it had could not be found
 	}
-	if c, _ := o.seen(); len(found) > 0 && c.Annotations[api.AnnotationRemoveOrphans] == tokenOf(found) {
-		found = o.removeReleased(ctx, found)
+	if c, _ := o.seen(); len(all) > 0 && c.Annotations[api.AnnotationRemoveOrphans] == tokenOf(all) {
+		all = o.removeReleased(ctx, all)
 	}
-	o.mu.Lock()
-	defer o.mu.Unlock()
-	o.count = len(found)
-	o.message = o.describe(found)
+	o.last.Store(&found{len(all), o.describe(all)})
 }
 
 // find returns the orphans. A namespace is one if it has no leaf, of any resource that it has ever had objects of.

@@ -144,7 +144,7 @@ func TestOrphansAreNotFoundIfKcpCannotBeListed(t *testing.T) {
 			s.eventually(func() bool {
 				return len(endpoints) == 0 || len(k.up.Failures()) == len(k.resources) && len(k.boundClaims()) > 0
 			}, name)
-			k.see(released(tokenOf(k.orphans.find(k.resources))))
+			k.cluster.Store(released(tokenOf(k.orphans.find(k.resources))))
 			k.sweep(t.Context())
 			require.Len(t, s.physical.Names("", configMaps), 5)
 			require.Empty(t, s.reported.Load().OrphanMessage)
@@ -161,7 +161,7 @@ func TestReleasedOrphansAreRemoved(t *testing.T) {
 	k.sweep(t.Context())
 	message := s.reported.Load().OrphanMessage
 	require.Contains(t, message, "8 objects in cluster c1 have no object in kcp, 1 of them have data, 1 of them are namespaces")
-	k.see(released(message[strings.LastIndex(message, "=")+1:]))
+	k.cluster.Store(released(message[strings.LastIndex(message, "=")+1:]))
 	s.physical.Apply(t, "", configMaps, fmt.Sprintf(`
 kind: ConfigMap
 apiVersion: v1
@@ -184,7 +184,7 @@ func TestAReleasedOrphanThatCannotBeRemoved(t *testing.T) {
 	s := newSides(t)
 	s.orphans(2)
 	k := s.listed()
-	k.see(released(tokenOf(k.orphans.find(k.resources))))
+	k.cluster.Store(released(tokenOf(k.orphans.find(k.resources))))
 	s.physical.Refuse(func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/o1") {
 			return http.StatusForbidden, "not today"

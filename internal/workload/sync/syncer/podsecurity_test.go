@@ -18,7 +18,7 @@ func TestNamespacesGetTheLevelOfTheCluster(t *testing.T) {
 	k.namespacer.secure(t.Context())
 	require.Empty(t, level(), "the Cluster is not known yet")
 	for _, want := range []api.PodSecurity{api.PodSecurityBaseline, api.PodSecurityRestricted} {
-		k.see(&api.Cluster{Spec: api.ClusterSpec{PodSecurity: want}})
+		k.cluster.Store(&api.Cluster{Spec: api.ClusterSpec{PodSecurity: want}})
 		k.namespacer.secure(t.Context())
 		require.Equal(t, string(want), level())
 		s.eventually(func() bool { return k.down.List(namespaces)[0].GetLabels()[api.LabelPodSecurity] == string(want) }, "the watch sees it")

@@ -29,7 +29,9 @@ func (s *syncer) report() {
 		return
 	}
 	state := State{OtherSetup: s.member.twice(), Waiting: s.queue.Len()}
-	state.Orphans, state.OrphanMessage = s.orphans.found()
+	if o := s.orphans.last.Load(); o != nil {
+		state.Orphans, state.OrphanMessage = o.count, o.message
+	}
 	if err := s.member.blocked(); err != nil && state.OtherSetup == "" {
 		state.Failures = append(state.Failures, err.Error())
 	}

@@ -108,7 +108,7 @@ func newSyncer(o Options) *syncer {
 	v := &view{Options: o}
 	sp := &spaceIndex{view: v, known: map[string]space{}}
 	m := &member{view: v, spaces: sp}
-	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1), filled: map[string]filled{}}
+	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1)}
 	s := &syncer{
 		view: v, queue: newQueue(o.Workers), latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},

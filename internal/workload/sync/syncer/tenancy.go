@@ -30,10 +30,8 @@ type tenancy struct {
 	// orphans.
 	live    *watch.Set
 	changed chan struct{}
-
-	mu sync.Mutex
-	// filled has the namespaces with all objects.
-	filled map[string]filled
+	// filled has what was written into the namespaces with all objects, by name.
+	filled sync.Map
 }
 
 // filled is what was written into a namespace.
@@ -75,7 +73,7 @@ func (t *tenancy) watch(ctx context.Context) (err error) {
 // see takes the Cluster, and reports whether its tenancy has changed.
 func (t *tenancy) see(c *api.Cluster) bool {
 	before, known := t.seen()
-	t.view.see(c)
+	t.cluster.Store(c)
 	if known && reflect.DeepEqual(before.Spec.Tenancy, c.Spec.Tenancy) {
 		return false
 	}
@@ -93,21 +91,9 @@ func (t *tenancy) see(c *api.Cluster) bool {
 func (t *tenancy) template(namespace string) (objects []map[string]any, hash uint64, has filled) {
 	c, _ := t.seen()
 	objects = c.TemplateObjects()
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return objects, hashOf(objects), t.filled[namespace]
-}
-
-func (t *tenancy) record(namespace string, has filled) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.filled[namespace] = has
-}
-
-func (t *tenancy) forget(namespace string) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	delete(t.filled, namespace)
+	last, _ := t.filled.Load(namespace)
+	has, _ = last.(filled)
+	return objects, hashOf(objects), has
 }
 
 // prepare writes the objects of the template into the namespace of a leaf, unless it has them. Nothing is written into
@@ -143,12 +129,12 @@ func (t *tenancy) fill(ctx context.Context, namespace, workspace string) (map[pa
 		}
 		written, err := t.write(ctx, p, namespace, o)
 		if err != nil {
-			t.forget(namespace)
+			t.filled.Delete(namespace)
 			return nil, err
 		}
 		has.specs[p] = hashOf(written.Object["spec"])
 	}
-	t.record(namespace, has)
+	t.filled.Store(namespace, has)
 	return has.specs, nil
 }
 
@@ -237,10 +223,12 @@ func (t *tenancy) fillAll(ctx context.Context) {
 			klog.FromContext(ctx).Error(err, "Cannot write the objects of spec.tenancy", "namespace", name)
 		}
 	}
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	// A namespace that the watch does not show yet gets its objects once again.
-	maps.DeleteFunc(t.filled, func(namespace string, _ filled) bool { return !exist[namespace] })
+	t.filled.Range(func(namespace, _ any) bool {
+		if name, _ := namespace.(string); !exist[name] {
+			t.filled.Delete(name) // one that the watch does not show yet gets its objects once again
+		}
+		return true
+	})
 }
 
 // removeOthers deletes the objects of a namespace that were made of a template, and that the template no longer has.

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +33,10 @@ type view struct {
 
 // scope has the Cluster, and the endpoints and the resources that are synced.
 type scope struct {
-	mu sync.Mutex
 	// cluster is the Cluster as it was seen last. Nil: not seen yet.
-	cluster *api.Cluster
+	cluster atomic.Pointer[api.Cluster]
+
+	mu sync.Mutex
 	// endpoints are the URLs of the virtual workspaces, and resources what is synced. Nil: not known yet.
 	endpoints []string
 	resources []schema.GroupVersionResource
@@ -59,20 +61,12 @@ func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersio
 	return changed
 }
 
-func (s *scope) see(c *api.Cluster) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.cluster = c
-}
-
 // seen returns the Cluster, or an empty one and false before it is known.
 func (s *scope) seen() (api.Cluster, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.cluster == nil {
-		return api.Cluster{}, false
+	if c := s.cluster.Load(); c != nil {
+		return *c, true
 	}
-	return *s.cluster, true
+	return api.Cluster{}, false
 }
 
 // known returns what is synced, as far as it is known.
