@@ -134,7 +134,6 @@ type member struct {
 	problem error
 	// confirmed is closed when the cluster is known to be the one that it should be.
 	confirmed chan struct{}
-	cleared   bool
 	latency   Latency
 	every     func(time.Duration) time.Duration
 }
@@ -151,21 +150,14 @@ func (m *member) state() (known record, problem error) {
 	return m.known, m.problem
 }
 
-// clear lets the syncer start.
-func (m *member) clear() {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if !m.cleared {
-		m.cleared = true
-		close(m.confirmed)
-	}
-}
-
 // works reports whether the syncer was started.
 func (m *member) works() bool {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.cleared
+	select {
+	case <-m.confirmed:
+		return true
+	default:
+		return false
+	}
 }
 
 // start starts a cluster in push mode.

@@ -62,7 +62,9 @@ func (m *members) update(ctx context.Context, ids identities) {
 		switch member := m.of[cl.Name]; {
 		case member == nil:
 		case ids.confirmed(cl):
-			member.clear()
+			if !member.works() {
+				close(member.confirmed)
+			}
 		case member.works():
 			m.stop(cl.Name)
 			if cfg, version, err := m.connect(cl); err == nil {
