@@ -3,9 +3,9 @@
 //
 // An API is published with the least common denominator of the schemas of all clusters that serve it. From then on its
 // schema does not change, because kcp drops fields that a new schema lacks at the next write of an object. A cluster
-// that would need a narrower schema is Incompatible for this API: no object of it is scheduled there. Its state has what
-// the published schema would lose, and a value with which a user accepts exactly that. Schemas become narrower or wider
-// only if a user requests it.
+// that would need a narrower schema is Incompatible for this API: no object of it is scheduled there. Its state has
+// what the published schema would lose, and a value with which a user accepts exactly that. Schemas become narrower or
+// wider only if a user requests it.
 package negotiate
 
 import (

@@ -100,10 +100,10 @@ func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.
 		}
 	}
 	for _, field := range kind.Status {
-		path := strings.Split(field.Path, ".")
+		path := append([]string{"status"}, strings.Split(field.Path, ".")...)
 		var values []any
 		for _, name := range existing {
-			if v, ok, _ := unstructured.NestedFieldCopy(leaves[name].Object, append([]string{"status"}, path...)...); ok {
+			if v, ok, _ := unstructured.NestedFieldCopy(leaves[name].Object, path...); ok {
 				values = append(values, v)
 			}
 		}
@@ -112,7 +112,7 @@ func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.
 		}
 		if v := compute(field.Operation, values); v != nil {
 			// The parents are maps, or do not exist: the table sets them.
-			_ = unstructured.SetNestedField(status, v, path...)
+			_ = unstructured.SetNestedField(status, v, path[1:]...)
 		}
 	}
 	delete(status, "observedGeneration")

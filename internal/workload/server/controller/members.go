@@ -103,7 +103,7 @@ func (m *members) stop(name string) {
 	}
 }
 
-// record is what is known of a physical cluster: the controller has read it, or its syncer has reported it.
+// record has the state of a physical cluster that the controller has read, or that its syncer has reported.
 type record struct {
 	negotiate.Cluster
 	// uid identifies the physical cluster, and hash what it serves. Empty: that is not known.

@@ -102,7 +102,8 @@ func reportOf(cl *api.Cluster) string { return fmt.Sprint(cl.UID, byGroup(cl.Sta
 func (o *observer) set(change func()) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	version, problem := o.version, o.problem
+	version := o.version
+	problem := o.problem
 	if change(); version != o.version || problem != o.problem {
 		o.changed()
 	}

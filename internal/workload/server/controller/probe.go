@@ -107,7 +107,7 @@ func asNumber(b bool) float64 {
 type syncerState struct {
 	cluster string
 	latency Latency
-	// last is what the syncer has reported, and beat the time of the last heartbeat. Nil: there was none.
+	// last is the last reported state, and beat the time of the last heartbeat. Nil: there was none.
 	last atomic.Pointer[syncer.State]
 	beat atomic.Pointer[time.Time]
 }

@@ -124,7 +124,8 @@ func (w *workspace) same() error {
 	for _, k := range w.set.Keys(api.ClusterGVR(), "") {
 		if k.Cluster != w.cluster {
 			return clierr.New(clierr.Conflict, "start it again",
-				"workspace %s was created again: it is the logical cluster %s, and was %s", w.path, k.Cluster, w.cluster)
+				"workspace %s was created again: it is the logical cluster %s, and was %s", w.path, k.Cluster,
+				w.cluster)
 		}
 	}
 	return nil

@@ -77,8 +77,8 @@ func (i *Identity) differs(c *api.Cluster) error {
 	case uid == "":
 		return fmt.Errorf("the UID of cluster %s is not read yet", c.Name)
 	default:
-		return fmt.Errorf("this is another physical cluster than Cluster %s was registered for: its UID is %s, and not %s",
-			c.Name, uid, c.Status.UID)
+		return fmt.Errorf("this is another physical cluster than Cluster %s was registered for: "+
+			"its UID is %s, and not %s", c.Name, uid, c.Status.UID)
 	}
 }
 
@@ -152,8 +152,8 @@ func (m *member) examineOthers(ctx context.Context, client dynamic.ResourceInter
 	for i := range list.Items {
 		ns := &list.Items[i]
 		if of := ns.GetLabels()[api.LabelWorkspace]; own[of] || of == workspace && workspace != "" {
-			other = fmt.Sprintf("namespace %s of cluster %s has objects of workspace %s under the ID %s of a setup, and this one is %s: they would run twice. "+
-				"Delete the namespace if its workloads are not needed", ns.GetName(), m.Cluster, of,
+			other = fmt.Sprintf("namespace %s of cluster %s has objects of workspace %s under the ID %s of a setup, "+
+				"and this one is %s: they would run twice. Delete the namespace if its workloads are not needed", ns.GetName(), m.Cluster, of,
 				ns.GetLabels()[api.LabelSetup], m.Setup)
 			break
 		}

@@ -30,7 +30,8 @@ func (s *syncer) report() {
 	}
 	state := State{OtherSetup: s.member.twice(), Waiting: s.queue.Len()}
 	if o := s.orphans.last.Load(); o != nil {
-		state.Orphans, state.OrphanMessage = o.count, o.message
+		state.Orphans = o.count
+		state.OrphanMessage = o.message
 	}
 	if err := s.member.blocked(); err != nil && state.OtherSetup == "" {
 		state.Failures = append(state.Failures, err.Error())
