@@ -95,11 +95,8 @@ func idsOfShard(name string) []topology.ID {
 // Run removes the shards. It reads and writes under the lock.
 func (r *RemoveShards) Run(ctx context.Context) error {
 	r.reporter = newReporter(r.Observe, r.Now)
-	if r.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, r.Timeout)
+	defer cancel()
 	return Locked(ctx, r.Runtime, r.run, nil)
 }
 
