@@ -42,7 +42,7 @@ type errTimeout struct{ after time.Duration }
 
 func (e errTimeout) Error() string { return fmt.Sprintf("timed out after %s", e.after) }
 
-// withTimeout ends ctx after a time, with errTimeout as its cause. Zero is no limit.
+// withTimeout ends ctx after a time, with errTimeout as its cause. Zero never ends it.
 func withTimeout(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
 	if after <= 0 {
 		return context.WithCancel(ctx)
