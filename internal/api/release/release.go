@@ -41,7 +41,8 @@ type Features struct {
 	// FrontProxyGates: front-proxies accept --feature-gates.
 	FrontProxyGates bool
 	// OwnShards: each shard owns its Shard object. The root workspace has read-only copies, labels are the flag
-	// --shard-labels of the shard, and the Admin workspace cordons (kcp#4361, kcp#4371, kcp#4374). No release has it yet.
+	// --shard-labels of the shard, and the Admin workspace cordons (kcp#4361, kcp#4371, kcp#4374). No release has
+	// it yet.
 	OwnShards bool
 	// MetricsReader: a binding in the root workspace lets users read the metrics of all shards (kcp:
 	// pkg/server/filters/shardlevelpaths.go).
