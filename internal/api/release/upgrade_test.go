@@ -48,7 +48,7 @@ func TestStepTo(t *testing.T) {
 	}
 	step, err := StepTo("v0.30.3", "v0.32.3")
 	require.NoError(t, err)
-	require.Equal(t, []string{"--external-hostname", "--shard-external-url"}, step.Gone, "with --allow-release-change")
+	require.Equal(t, []string{"--external-hostname", "--shard-external-url"}, step.Gone, "with --allow release-change")
 	_, err = StepTo("v0.32.3", "latest")
 	require.ErrorContains(t, err, `version "latest"`)
 }
