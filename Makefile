@@ -4,7 +4,8 @@ SHELL      := bash -o pipefail
 .DEFAULT_GOAL := help
 KCPCTL     := bin/kcpctl
 VERSION    := $(shell git describe --tags --always --dirty 2>/dev/null || echo devel)
-LDFLAGS    := -s -w -X github.com/kcpctl/kcpctl/internal/kit/version.version=$(VERSION)
+version_go := github.com/kcpctl/kcpctl/internal/kit/version
+LDFLAGS    := -s -w -X $(version_go).version=$(VERSION) -X $(version_go).commit=$(COMMIT) -X $(version_go).date=$(DATE)
 # With -trimpath the build cache is the same for each clone.
 GOFLAGS    += -buildvcs=false -trimpath
 # go build that prints its progress, also when the output is not a terminal.
@@ -13,8 +14,7 @@ TESTBED    := bin/testbed
 GOTESTSUM  := bin/gotestsum
 # Not $(MAKE) in the recipe of demo: make -n runs such a recipe.
 BUILD_KCP  := $(MAKE) -s kcp-bin-dir
-ARCH       ?= $(shell go env GOARCH)
-IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(VERSION)
+IMAGE      ?= ghcr.io/kcpctl/kcpctl:$(subst +,-,$(VERSION))
 NODE       ?= a
 STEPS      ?= 5000
 # The most bytes that kcpctl for Linux on amd64 may have.
@@ -31,9 +31,11 @@ build: ## Build bin/kcpctl
 	$(GO_BUILD) -ldflags "$(LDFLAGS)" -o $(KCPCTL) .
 
 .PHONY: image
-image: ## Build an image of kcpctl for Linux, bin/image/kcpctl.tar, for docker load, podman load or ctr images import (ARCH=arm64)
-	$(GO_BUILD) GOOS=linux GOARCH=$(ARCH) -ldflags "$(LDFLAGS)" -o bin/image/$(ARCH)/kcpctl .
-	go run ./test/image/run -o bin/image/kcpctl.tar -name $(IMAGE) -arch $(ARCH) bin/image/$(ARCH)
+image: ## Build the image of kcpctl for Linux on amd64 and arm64, bin/image/kcpctl.tar, and print its digest (IMAGE=NAME:TAG)
+	$(GO_BUILD) GOOS=linux GOARCH=amd64 -ldflags "$(LDFLAGS)" -o bin/image/amd64/kcpctl .
+	$(GO_BUILD) GOOS=linux GOARCH=arm64 -ldflags "$(LDFLAGS)" -o bin/image/arm64/kcpctl .
+	@rm -f bin/image/digest
+	go run ./test/image/run -o bin/image/kcpctl.tar -name $(IMAGE) bin/image amd64 arm64 | tee bin/image/digest
 
 .PHONY: demo
 demo: build ## A sharded kcp on this machine: kcp's binaries are downloaded, or built if that fails
@@ -218,6 +220,8 @@ RELEASE_TOOLS ?= $(CURDIR)/bin/release
 GORELEASER = TZ=UTC PATH="$(RELEASE_TOOLS):$$PATH" GIT_CONFIG_COUNT=1 GIT_CONFIG_KEY_0=remote.origin.url \
 	GIT_CONFIG_VALUE_0=https://github.com/kcpctl/kcpctl \
 	$(RELEASE_TOOLS)/goreleaser release --config tools/release/goreleaser.yaml --clean --parallelism 1
+# GoReleaser uploads the image, and does not copy it to dist.
+ADD_IMAGE = cp bin/image/kcpctl.tar dist/$$(grep -o 'kcpctl_[^ ]*_image\.tar$$' dist/checksums.txt)
 
 .PHONY: release-deps
 release-deps: ## Download and build what builds a release (ten minutes, once)
@@ -227,10 +231,12 @@ release-deps: ## Download and build what builds a release (ten minutes, once)
 .PHONY: snapshot
 snapshot: release-deps ## Build all artifacts of a release in dist, without network access (SIGNING_KEY=FILE: and sign them)
 	$(GORELEASER) --snapshot $(if $(SIGNING_KEY),,--skip=sign)
+	@$(ADD_IMAGE)
 
 .PHONY: artifacts
 artifacts: release-deps ## Build the artifacts of the tag of the current commit in dist, as the release has them, without publishing them
 	$(GORELEASER) --skip=publish,sign
+	@$(ADD_IMAGE)
 
 .PHONY: reproduce
 reproduce: release-deps ## Build the artifacts of the current commit twice, at different paths, and compare (COLD=1: compile twice, too)

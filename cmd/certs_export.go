@@ -112,7 +112,7 @@ from then on.
 		},
 	}
 	o.setup.add(c.Flags())
-	o.setup.addAllowOtherCluster(c.Flags())
+	o.setup.addAllowOtherCluster(c)
 	c.Flags().BoolVar(&o.replace, record.FlagReplaceAuthorities, false,
 		"replace authorities and keys in the store, whatever the installation uses")
 	listUnder(c.Flags(), GroupRisk, record.FlagReplaceAuthorities)

@@ -88,7 +88,8 @@ func (s *session) drainCluster(ctx context.Context, c *compute, name string, tim
 	if err != nil {
 		return nil, err
 	}
-	if err := c.patch(ctx, name, map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: "true"}}}); err != nil {
+	drain := map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: "true"}}}
+	if err := c.patch(ctx, name, drain); err != nil {
 		return nil, err
 	}
 	ctx, cancel := limited(ctx, timeout, "drained")

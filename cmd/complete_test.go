@@ -98,7 +98,7 @@ func newShell(t *testing.T) *shell {
 func TestCompletedValuesAreAccepted(t *testing.T) {
 	x := newShell(t)
 	// Values can require other flags, or something in the setup file.
-	otherMistake := regexp.MustCompile(`after the edit: |has no spec.workloads|has no complete backup|no recipient to encrypt|cluster "c9"|agent "old"|read the kubeconfig: |managed etcd "pod"`)
+	otherMistake := regexp.MustCompile(`after the edit: |has no spec.workloads|has no complete backup|no recipient to encrypt|cluster "c9"|agent "old"|read the kubeconfig: |managed etcd "pod"|a directory is required|must be a fingerprint`)
 	offered := map[string]bool{}
 	tried := map[string]bool{} // most values are the same in all examples
 	setups := map[string][]byte{"older": []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n" +
@@ -152,7 +152,7 @@ func TestCompletedValuesAreAccepted(t *testing.T) {
 			})
 		}
 	}
-	for _, what := range []string{"up --only", "up --allow-data-change", "up --allow-unreachable", "up --ignore-checks", "logs",
+	for _, what := range []string{"up --only", "up --allow", "up --ignore-checks", "logs",
 		"certs renew", "certs rotate-ca", "cordon", "remove-shard", "kubeconfig", "kubeconfig --target", "upgrade",
 		"etcd members", "etcd replace-member", "add-shard --etcd", "agent remove", "cluster drain", "status --output", "move --to"} {
 		require.True(t, offered[what], "nothing is offered for %s", what)
@@ -184,7 +184,7 @@ func TestCompletionOnThisMachine(t *testing.T) {
 	require.Contains(t, x.complete(t, "etcd", "members", ""), "root")
 	x.local = "true"
 	for _, words := range [][]string{
-		{"logs", ""}, {"up", "--only", ""}, {"certs", "renew", ""}, {"up", "--allow-data-change", ""},
+		{"logs", ""}, {"up", "--only", ""}, {"certs", "renew", ""}, {"up", "--allow", ""},
 	} {
 		all := x.complete(t, words...)
 		require.NotEmpty(t, all, words)

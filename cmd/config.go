@@ -36,7 +36,7 @@ The image of kcpctl itself is one of them: kcpctl restore and scheduled backups 
 			if err != nil {
 				return err
 			}
-			images = append(images, topology.ImageRef(setup.KcpctlImage(&s.file.Setup.Spec), ""))
+			images = append(images, topology.KcpctlRef(setup.KcpctlImage(&s.file.Setup.Spec)))
 			slices.Sort(images)
 			_, err = fmt.Fprintln(env.Streams.Out, strings.Join(slices.Compact(images), "\n"))
 			return err

@@ -54,7 +54,7 @@ func told(t *testing.T) map[string][]string {
 // programs in blocks are those that users have.
 func TestWhatUsersAreToldToType(t *testing.T) {
 	others := map[string]bool{}
-	for _, name := range []string{"kubectl", "make", "docker", "cat", "go", "$EDITOR", "curl", "sh", "ssh-keygen", "sha256sum"} {
+	for _, name := range []string{"kubectl", "make", "skopeo", "cat", "go", "$EDITOR", "curl", "sh", "ssh-keygen", "sha256sum"} {
 		others[name] = false
 	}
 	commands := 0
@@ -171,7 +171,7 @@ func TestExitCodesAreDocumented(t *testing.T) {
 // What a source may set is decided flag by flag. A flag that is new, or that means something else in a command, is
 // typed.
 func TestDangerousFlagsAreTyped(t *testing.T) {
-	typed := regexp.MustCompile("^(allow-.*|yes|purge.*|setup-id|drain|finish|force.*|output.*|user|group|workspace|target|cluster-role|merge|use|only|dry-run|offline|from|secrets|ignore-checks|skip-.*|foreground|context-name|expires-in)$")
+	typed := regexp.MustCompile("^(allow|yes|purge.*|setup-id|drain|finish|force.*|output.*|user|group|workspace|target|cluster-role|merge|use|only|dry-run|offline|from|secrets|ignore-checks|skip-.*|foreground|context-name|expires-in)$")
 	for _, from := range []source{environment, configFile} {
 		for _, name := range from.settable(docsRoot()) {
 			require.NotRegexp(t, typed, name)

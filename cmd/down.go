@@ -41,7 +41,7 @@ the commands that remove it.`,
 		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
 	}
 	o.setup.add(c.Flags())
-	o.setup.addAllowOtherCluster(c.Flags())
+	o.setup.addAllowOtherCluster(c)
 	o.addRemoval(c, "the objects of the setup file")
 	c.Flags().StringSliceVar(&o.setup.forgetClusters, run.FlagForgetCluster, nil,
 		"purge although objects may remain on this `CLUSTER`, which is lost for good and no longer in the setup file "+

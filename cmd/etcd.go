@@ -186,7 +186,7 @@ healthy. Rerun the command to continue after an interruption.`,
 	}
 	f := c.Flags()
 	o.setup.add(f)
-	o.setup.addAllowOtherCluster(f)
+	o.setup.addAllowOtherCluster(c)
 	o.addRemoval(c, "the pod and its volume")
 	addTimeout(f, &o.timeout, "replace the member")
 	addEvents(c, &o.output)

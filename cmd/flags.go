@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -84,10 +85,9 @@ func addAll(flags *pflag.FlagSet, all *bool, thing, common string) {
 	flags.BoolVarP(all, "all", "A", false, fmt.Sprintf("list each %s, also many with the same %s", thing, common))
 }
 
-func (f *setupFlags) addAllowOtherCluster(flags *pflag.FlagSet) {
-	flags.BoolVar(&f.allowOtherCluster, "allow-other-cluster", false,
-		"accept a cluster other than the one that the setup was applied to")
-	listUnder(flags, GroupRisk, "allow-other-cluster")
+func (f *setupFlags) addAllowOtherCluster(c *cobra.Command) {
+	addRisk(c, acceptance{risk: risk.OtherCluster, accept: set(&f.allowOtherCluster),
+		usage: "use a cluster other than the one that the setup was applied to"})
 }
 
 func (f *setupFlags) validate() error {
@@ -236,44 +236,39 @@ type overrideFlags struct {
 }
 
 func (o *overrideFlags) add(c *cobra.Command, components completer) {
+	addRisk(c, acceptance{risk: risk.DataChange, value: "COMPONENT", names: components, accept: collect(&o.dataChange),
+		usage: "start it without its existing data, or remove it from its data"})
+	addReleaseChange(c, &o.releaseChange)
+	addRisk(c, acceptance{risk: risk.TrustChange, value: "FINGERPRINT", accept: o.trust,
+		usage: "let this certificate or key become trusted, or stop being trusted"})
+	addRisk(c, acceptance{risk: risk.RestoredRecord, accept: set(&o.restoredRecord),
+		usage: "use a record of the installation that was restored from a backup and is older than the last change"})
 	f := c.Flags()
-	f.StringSliceVar(&o.dataChange, record.FlagDataChange, nil,
-		"allow this `COMPONENT` to start without its existing data, or to be removed from its data (repeatable)")
-	addReleaseChange(f, &o.releaseChange)
 	f.BoolVar(&o.replaceAuthorities, record.FlagReplaceAuthorities, false,
 		"accept other certificate authorities and service-account keys than those in use, and create those that are "+
 			"lost or have expired")
-	f.StringSliceVar(&o.trustChange, record.FlagTrustChange, nil,
-		"allow the certificate or key with this `FINGERPRINT` to become trusted, or to stop being trusted (repeatable)")
-	f.BoolVar(&o.restoredRecord, record.FlagRestoredRecord, false,
-		"accept a record of the installation that was restored from a backup and is older than the last change")
-	listUnder(f, GroupRisk, record.FlagDataChange, record.FlagReplaceAuthorities, record.FlagTrustChange,
-		record.FlagRestoredRecord)
-	completeFlag(c, record.FlagDataChange, components)
+	listUnder(f, GroupRisk, record.FlagReplaceAuthorities)
 }
 
-func addReleaseChange(flags *pflag.FlagSet, value *bool) {
-	flags.BoolVar(value, "allow-release-change", false,
-		"accept a kcp release that skips a minor release or is older than the running one")
-	listUnder(flags, GroupRisk, "allow-release-change")
+func addReleaseChange(c *cobra.Command, value *bool) {
+	addRisk(c, acceptance{risk: risk.ReleaseChange, accept: set(value),
+		usage: "run a kcp release that skips a minor release or is older than the running one"})
 }
 
-// dataChanges are the components of --allow-data-change.
+// dataChanges are the components whose data may change.
 func (o *overrideFlags) dataChanges() []topology.ID { return idsOfNames(o.dataChange) }
 
-// trustChanges are the fingerprints of --allow-trust-change, as messages have them.
-func (o *overrideFlags) trustChanges() ([]string, error) {
-	var out []string
-	for _, f := range o.trustChange {
+// trust adds fingerprints to trustChange, as messages have them.
+func (o *overrideFlags) trust(fingerprints []string) error {
+	for _, f := range fingerprints {
 		digits := strings.TrimPrefix(strings.ToLower(f), "sha256:")
 		if !regexp.MustCompile("^[0-9a-f]{16,64}$").MatchString(digits) {
-			return nil, clierr.New(clierr.BadInput, "copy it from the message that refuses it",
-				"--%s %s: it must be a fingerprint with at least 16 digits, such as sha256:0123456789abcdef",
-				record.FlagTrustChange, f)
+			return fmt.Errorf("%q must be a fingerprint with at least 16 digits, such as sha256:0123456789abcdef: "+
+				"copy it from the message that refuses it", f)
 		}
-		out = append(out, "sha256:"+digits)
+		o.trustChange = append(o.trustChange, "sha256:"+digits)
 	}
-	return out, nil
+	return nil
 }
 
 // idsOfNames are the IDs of components.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -25,7 +26,7 @@ type movesFlags struct {
 
 func (f *movesFlags) add(c *cobra.Command) {
 	addConcurrency(c.Flags(), &f.concurrency)
-	addUnverifiedCopy(c.Flags(), &f.accept)
+	addUnverifiedCopy(c, &f.accept)
 	addTimeout(c.Flags(), &f.timeout, "move the workspaces")
 	addEvents(c, &f.output)
 }
@@ -36,10 +37,9 @@ func addConcurrency(flags *pflag.FlagSet, value *number) {
 	flags.Var(value, "concurrency", "how many workspaces to move at the same time")
 }
 
-func addUnverifiedCopy(flags *pflag.FlagSet, value *[]string) {
-	flags.StringSliceVar(value, run.FlagAllowUnverifiedCopy, nil,
-		"open this `WORKSPACE` although its copy could not be compared with the original (repeatable)")
-	listUnder(flags, GroupRisk, run.FlagAllowUnverifiedCopy)
+func addUnverifiedCopy(c *cobra.Command, value *[]string) {
+	addRisk(c, acceptance{risk: risk.UnverifiedCopy, value: "WORKSPACE", accept: collect(value),
+		usage: "open it although its copy could not be compared with the original"})
 }
 
 func (f *movesFlags) options() run.MoveOptions {

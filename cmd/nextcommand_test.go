@@ -25,7 +25,7 @@ func TestNextSteps(t *testing.T) {
 		"run kcpctl up.":                "run kcpctl up " + flags + ".",
 		"(kcpctl restore); or":          "(kcpctl restore " + flags + "); or",
 		"run kcpctl up --only shard/a,": "run kcpctl up --only shard/a " + flags + ",",
-		"run kcpctl up --allow-lost-record demo-qmzalrtd, if": "run kcpctl up --allow-lost-record demo-qmzalrtd " + flags + ", if",
+		"run kcpctl up --allow lost-record=demo-qmzalrtd, if": "run kcpctl up --allow lost-record=demo-qmzalrtd " + flags + ", if",
 		"run kcpctl up --force-conflicts if it":               "run kcpctl up --force-conflicts " + flags + " if it",
 		"run kcpctl remove-shard a b, with --drain if it":     "run kcpctl remove-shard a b " + flags + ", with --drain if it",
 		"kcpctl certs import DIR --dry-run shows them":        "kcpctl certs import DIR --dry-run " + flags + " shows them",

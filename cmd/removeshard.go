@@ -10,6 +10,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -52,7 +53,7 @@ after an interruption.
 place/NAME stands for all shards on a cluster of spec.clusters.
 
 A shard whose workspaces cannot be listed is not removed. If it is lost for good, such as with its cluster,
---` + run.FlagAllowWorkspaceLoss + ` removes it: its workspaces are lost, too.`,
+--allow workspace-loss removes it: its workspaces are lost, too.`,
 		Example: `  kcpctl remove-shard gamma
   kcpctl remove-shard gamma --drain --purge --yes
   kcpctl remove-shard place/us --drain`,
@@ -64,10 +65,9 @@ A shard whose workspaces cannot be listed is not removed. If it is lost for good
 	o.setup.add(f)
 	f.BoolVar(&o.drain, "drain", false, "move the workspaces of the shards to the other shards")
 	f.BoolVar(&o.purge, "purge", false, "also delete the data of the shards")
-	f.BoolVar(&o.lose, run.FlagAllowWorkspaceLoss, false,
-		"also remove shards that are lost for good, with their workspaces")
-	listUnder(f, GroupRisk, run.FlagAllowWorkspaceLoss)
-	addUnverifiedCopy(f, &o.accept)
+	addRisk(c, acceptance{risk: risk.WorkspaceLoss, accept: set(&o.lose),
+		usage: "also remove shards that are lost for good, with their workspaces"})
+	addUnverifiedCopy(c, &o.accept)
 	addConcurrency(f, &o.concurrency)
 	o.addRemoval(c, "the edit")
 	addTimeout(f, &o.timeout, "remove the shards")

@@ -57,7 +57,7 @@ without their data.`,
 		"file with a private key of age, for the certificate authorities in the backup")
 	f.StringVar(&o.image, "image", "",
 		"image of kcpctl for the pods that write data (default: spec.workloads.image)")
-	o.setup.addAllowOtherCluster(f)
+	o.setup.addAllowOtherCluster(c)
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be restored, and change nothing")
 	addYes(f, &o.yes)
 	completeFlag(c, "shard", o.setup.names(env, shardNames))

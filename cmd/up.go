@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -17,7 +18,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 )
 
 type upOptions struct {
@@ -75,9 +75,9 @@ interrupted.`,
 	}
 	f := c.Flags()
 	o.setup.addStarting(f)
-	o.setup.addAllowOtherCluster(f)
-	f.StringVar(&o.setup.allowLostRecord, kube.FlagAllowLostRecord, "",
-		"`ID` of an installation whose record is lost for good: create a new installation in its place")
+	o.setup.addAllowOtherCluster(c)
+	addRisk(c, acceptance{risk: risk.LostRecord, value: "ID", accept: o.replaceLost,
+		usage: "the record of the installation with this ID is lost for good: create a new one in its place"})
 	o.wait.add(c, "everything is ready")
 	o.wait.addParallel(f)
 	selectable := o.setup.names(env, selectableIDs)
@@ -88,9 +88,8 @@ interrupted.`,
 		"apply only this `COMPONENT`, or with place/NAME all components on a cluster of spec.clusters, and delete "+
 			"nothing (repeatable)")
 	completeFlag(c, "only", o.setup.names(env, withPlaces(selectableIDs, anyComponent)))
-	f.StringSliceVar(&o.allowUnreachable, run.FlagAllowUnreachable, nil,
-		"skip this `CLUSTER` if it is unreachable; nothing is deleted in this run (repeatable)")
-	completeFlag(c, run.FlagAllowUnreachable, o.setup.names(env, otherClusters))
+	addRisk(c, acceptance{risk: risk.Unreachable, value: "CLUSTER", names: o.setup.names(env, otherClusters),
+		accept: collect(&o.allowUnreachable), usage: "skip it if it is unreachable; nothing is deleted in this run"})
 	f.StringSliceVar(&o.setup.forgetClusters, run.FlagForgetCluster, nil,
 		"forget this `CLUSTER`, which is lost for good and no longer in the setup file, with its objects and data "+
 			"(repeatable)")
@@ -100,9 +99,7 @@ interrupted.`,
 	f.StringSliceVar(&o.orphan, run.FlagOrphan, nil,
 		"remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its cluster "+
 			"(repeatable)")
-	listUnder(f, GroupRisk, kube.FlagAllowLostRecord, run.FlagAllowUnreachable, run.FlagForgetCluster,
-		run.FlagPruneData,
-		run.FlagOrphan)
+	listUnder(f, GroupRisk, run.FlagForgetCluster, run.FlagPruneData, run.FlagOrphan)
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
 		"report failures of the check with this `ID` as warnings (repeatable; see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
@@ -114,6 +111,14 @@ interrupted.`,
 	f.BoolVar(&o.ephemeral, "ephemeral", false,
 		"with --local: keep running, and on Ctrl-C or when the COMMAND ends, remove everything, as down --purge does")
 	return c
+}
+
+func (o *upOptions) replaceLost(ids []string) error {
+	if len(ids) > 1 {
+		return errors.New("a setup has one installation")
+	}
+	o.setup.allowLostRecord = ids[0]
+	return nil
 }
 
 func (o *upOptions) validate() error {
@@ -169,10 +174,6 @@ func (o *upOptions) run(ctx context.Context) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
-	trustChanges, err := o.override.trustChanges()
-	if err != nil {
-		return err
-	}
 	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
@@ -206,7 +207,7 @@ func (o *upOptions) run(ctx context.Context) error {
 			Only:        only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
-			NewInstallation: o.newInstallation, AllowTrustChange: trustChanges,
+			NewInstallation: o.newInstallation, AllowTrustChange: o.override.trustChange,
 			AllowRestoredRecord: o.override.restoredRecord,
 			AllowUnreachable:    o.allowUnreachable, ForgetClusters: o.setup.forgetClusters,
 			Orphan: idsOfNames(o.orphan),

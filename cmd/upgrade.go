@@ -35,7 +35,7 @@ components keep running the previous release. Shards do not depend on one anothe
 several of them at a time. The replicas of a shard are still replaced one after another.
 
 To continue, rerun the command or run kcpctl up. To go back, set the previous version in the file and
-run kcpctl up --allow-release-change. kcp does not support skipping minor releases; kcpctl compares with
+run kcpctl up --allow release-change. kcp does not support skipping minor releases; kcpctl compares with
 the running release, not with the one in the file. Components with an image tag or digest of their own
 are not upgraded.`,
 		Example:           "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
@@ -46,7 +46,7 @@ are not upgraded.`,
 	o.setup.addStarting(c.Flags())
 	o.edit.add(c, "everything is ready")
 	o.edit.wait.addParallel(c.Flags())
-	addReleaseChange(c.Flags(), &o.releaseChange)
+	addReleaseChange(c, &o.releaseChange)
 	return c
 }
 
@@ -106,7 +106,7 @@ func (o *upgradeOptions) step(from string) (release.Step, error) {
 		return step, clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
 	}
 	if step.Refused != "" && !o.releaseChange { // the running release is also compared, before anything is written
-		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add --allow-release-change",
+		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add --allow release-change",
 			"cannot upgrade: %s", step.Refused)
 	}
 	return step, nil
@@ -184,7 +184,7 @@ func (o *upgradeOptions) explain(err error, from string) error {
 	up := o.setup.command("up")
 	hint := "components that were not reached still run as before; fix the cause and rerun this command, or run " + up
 	if from != o.version {
-		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s --allow-release-change",
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s --allow release-change",
 			from, o.setup.file, up)
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}

@@ -9,6 +9,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
@@ -50,6 +52,7 @@ func (o *versionOptions) run(ctx context.Context) error {
 	i.KnownKCP = []string{release.Oldest + " to " +
 		release.Newest}
 	i.Etcd = setup.EtcdImage
+	i.Image = topology.KcpctlRef(setup.KcpctlImage(&v1alpha1.Spec{}))
 	if o.check {
 		var err error
 		if i.Newest, err = o.newest(ctx); err != nil {

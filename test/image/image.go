@@ -1,11 +1,11 @@
 // Package image writes images that have static binaries and nothing else, without Docker and without a registry:
-// archives for docker load, podman load and ctr images import.
+// archives for docker load, podman load and ctr images import, and archives of several architectures with an OCI
+// layout.
 package image
 
 import (
 	"archive/tar"
 	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -33,11 +33,12 @@ type Image struct {
 
 // Config has the fields of an image configuration that are used.
 type Config struct {
-	User       string   `json:",omitempty"`
-	Env        []string `json:",omitempty"`
-	Entrypoint []string `json:",omitempty"`
-	Cmd        []string `json:",omitempty"`
-	WorkingDir string   `json:",omitempty"`
+	User       string            `json:",omitempty"`
+	Env        []string          `json:",omitempty"`
+	Entrypoint []string          `json:",omitempty"`
+	Cmd        []string          `json:",omitempty"`
+	WorkingDir string            `json:",omitempty"`
+	Labels     map[string]string `json:",omitempty"`
 }
 
 // File returns the name of the image as a file name.
@@ -77,7 +78,7 @@ func (i Image) write(file, binDir string) error {
 	if err := writeLayer(io.MultiWriter(out, hash), entries); err != nil {
 		return err
 	}
-	if err := i.writeMetadata(out, "sha256:"+hex.EncodeToString(hash.Sum(nil))); err != nil {
+	if err := i.writeMetadata(out, digestOf(hash.Sum(nil))); err != nil {
 		return err
 	}
 	if err := out.Close(); err != nil {
@@ -86,20 +87,25 @@ func (i Image) write(file, binDir string) error {
 	return os.Rename(file+".tmp", file)
 }
 
-// writeMetadata writes the configuration and the manifest of an image with one layer.
-func (i Image) writeMetadata(out *tar.Writer, layer string) error {
+// configJSON returns the configuration of an image with one layer.
+func (i Image) configJSON(layer string) ([]byte, error) {
 	config := i.Config
 	config.Env = append(slices.Clone(config.Env), "PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin")
 	type rootFS struct {
 		Type    string   `json:"type"`
 		DiffIDs []string `json:"diff_ids"`
 	}
-	configJSON, err := json.Marshal(struct {
+	return json.Marshal(struct {
 		Architecture string `json:"architecture"`
 		OS           string `json:"os"`
 		Config       Config `json:"config"`
 		RootFS       rootFS `json:"rootfs"`
 	}{i.Architecture, "linux", config, rootFS{"layers", []string{layer}}})
+}
+
+// writeMetadata writes the configuration and the manifest of an image with one layer.
+func (i Image) writeMetadata(out *tar.Writer, layer string) error {
+	configJSON, err := i.configJSON(layer)
 	if err != nil {
 		return err
 	}
@@ -126,10 +132,13 @@ func (i Image) writeMetadata(out *tar.Writer, layer string) error {
 	return nil
 }
 
-// Kcpctl returns the image of kcpctl, which runs the controller and the syncers of transparent multi-cluster.
+// Kcpctl returns the image of kcpctl, which runs the controller and the syncers of transparent multi-cluster, and
+// CronJobs. Registries show the repository of its label.
 func Kcpctl(ref, architecture string) Image {
 	return Image{
 		Ref: ref, Architecture: architecture, Dir: "/", Binaries: []string{"kcpctl"},
-		Config: Config{User: NonRoot, Entrypoint: []string{"/kcpctl"}},
+		Config: Config{User: NonRoot, Entrypoint: []string{"/kcpctl"}, Labels: map[string]string{
+			"org.opencontainers.image.source": "https://github.com/kcpctl/kcpctl",
+		}},
 	}
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/cmd"
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -93,22 +94,33 @@ func (s *command) values(flag string) []string {
 	return out
 }
 
+// allowed returns what the command accepts a risk for.
+func (s *command) allowed(r risk.Risk) []string {
+	var out []string
+	for _, a := range s.args {
+		if names, ok := strings.CutPrefix(a, "--allow="+string(r)+"="); ok {
+			out = append(out, names)
+		}
+	}
+	return out
+}
+
 // mayLose reports whether the flags of the command allow the loss of the data of a component.
 func (s *command) mayLose(id topology.ID) bool {
-	return slices.ContainsFunc(s.values("--allow-data-change"), func(v string) bool {
+	return slices.ContainsFunc(s.allowed(risk.DataChange), func(v string) bool {
 		return topology.ID(v) == id || ownerOf(topology.ID(v)) == id
 	})
 }
 
 // mayRotate reports whether the command may change authorities.
 func (s *command) mayRotate() bool {
-	return s.is("certs", "rotate-ca") || s.is("certs", "rotate-service-account-key") || s.has("--replace-authorities") || s.has("--allow-lost-record")
+	return s.is("certs", "rotate-ca") || s.is("certs", "rotate-service-account-key") || s.has("--replace-authorities") || len(s.allowed(risk.LostRecord)) > 0
 }
 
 // mayReturn reports whether the command may use authorities again that were removed. With restored Secrets, only what runs
 // shows that they were: after down, the user answers for them.
 func (s *command) mayReturn() bool {
-	return s.mayRotate() || s.has("--allow-restored-record")
+	return s.mayRotate() || s.has("--allow=restored-record")
 }
 
 // read handles a read request.

@@ -84,7 +84,7 @@ func (w *world) checkReadable(p *process) {
 	for _, s := range w.of(p.owner, p.id) {
 		switch {
 		case s.store != p.store || p.encryption.reads(s.sealed):
-		case w.actor != nil && w.actor.has("--allow-restored-record"):
+		case w.actor != nil && w.actor.has("--allow=restored-record"):
 			w.forget(s)
 		default:
 			w.violate("%s has %v, and cannot read %s, which %s has encrypted", p.id, p.encryption.keys, s.name, s.sealed)

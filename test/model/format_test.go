@@ -213,7 +213,7 @@ func TestAFileNamesItsInstallation(t *testing.T) {
 		ci.contexts["eu"] = s.cluster("us")
 		for _, args := range [][]string{
 			{"up"}, {"down", "--yes"}, {"down", "--yes", "--purge"}, {"certs", "renew"}, {"certs", "rotate-ca", "server"},
-			{"up", "--allow-other-cluster", "--new-installation"}, {"add-shard", "beta", "--url", urlOf(11), "--skip-canary"},
+			{"up", "--allow=other-cluster", "--new-installation"}, {"add-shard", "beta", "--url", urlOf(11), "--skip-canary"},
 			{"remove-shard", "alpha", "--yes"}, {"cordon", "alpha"}, {"kubeconfig", "--user", "eve"}, {"certs", "rotate-service-account-key"},
 		} {
 			s.refused(ci, "the setup file is for installation "+id, args...)
@@ -328,6 +328,6 @@ func TestAnEtcdGetsNoEarlierImage(t *testing.T) {
 		containers[0].(map[string]any)["image"] = "registry.example.com/etcd:v3.99.0"
 		require.NoError(t, unstructured.SetNestedSlice(etcd.Object, containers, "spec", "template", "spec", "containers"))
 		s.refused(s.ann, "etcd/root runs v3.99.0: v3.6.16 is older than v3.99.0", "up")
-		s.succeeds(s.ann, "up", "--allow-release-change")
+		s.succeeds(s.ann, "up", "--allow=release-change")
 	})
 }

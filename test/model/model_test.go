@@ -276,7 +276,7 @@ func (g *game) run(who *operator, m mishap, args ...string) int {
 		if f, err := setup.Parse("kcp.yaml", before); err == nil {
 			g.complete(s, topology.Build(f.Setup))
 		}
-		plain := !s.has("--pki-dir") && !s.has("--replace-authorities") && !s.has("--allow-restored-record")
+		plain := !s.has("--pki-dir") && !s.has("--replace-authorities") && !s.has("--allow=restored-record")
 		if again := g.clean; plain && again.who == who && again.text == string(before) && again.changes == g.changes-s.changes && s.changes > 0 && m.at == 0 {
 			g.violate("up of an unchanged file has made %d writes", s.changes)
 		}

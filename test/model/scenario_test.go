@@ -41,7 +41,7 @@ func (s *story) placements() map[string]string {
 func losing(ids ...string) []string {
 	var out []string
 	for _, id := range ids {
-		out = append(out, "--allow-data-change", id)
+		out = append(out, "--allow=data-change="+id)
 	}
 	return out
 }
@@ -52,11 +52,11 @@ func TestTheClusterOfAShardIsAnotherOne(t *testing.T) {
 	scenario(t, "managed", func(s *story) {
 		before := s.cluster("us").uid
 		s.rebuild(s.cluster("us"))
-		s.refused(s.ann, "--allow-other-cluster", "up")
+		s.refused(s.ann, "--allow other-cluster", "up")
 		where := "shard/beta is on us/kcp of the cluster with UID " + string(before)
-		said := s.refused(s.ann, where, up("--allow-other-cluster")...)
-		s.says(said, "--allow-data-change etcd/beta,shard/beta")
-		s.succeeds(s.ann, up(append(losing("shard/beta", "etcd/beta"), "--allow-other-cluster")...)...)
+		said := s.refused(s.ann, where, up("--allow=other-cluster")...)
+		s.says(said, "--allow data-change=etcd/beta,shard/beta")
+		s.succeeds(s.ann, up(append(losing("shard/beta", "etcd/beta"), "--allow=other-cluster")...)...)
 		require.Equal(t, map[string]string{
 			"eu": string(s.cluster("eu").uid), "us": string(s.cluster("us").uid), "us-00000002": string(before),
 		}, s.placements())
@@ -122,7 +122,7 @@ func TestVolumesWithoutARecord(t *testing.T) {
 		file := s.ann.setup()
 		file.Spec.RootShard.Etcd = etcdOf("managed of three")
 		s.ann.save(file)
-		said := s.refused(s.ann, "etcd/root is not in the record of the installation", up("--allow-other-cluster")...)
+		said := s.refused(s.ann, "etcd/root is not in the record of the installation", up("--allow=other-cluster")...)
 		s.says(said, "(PersistentVolumeClaim data-demo-etcd-root-0 (")
 	})
 }
@@ -138,9 +138,9 @@ func TestVolumesThatTheFileDoesNotUse(t *testing.T) {
 			file := s.ann.setup()
 			file.Spec.RootShard.Etcd = etcdOf(now)
 			s.ann.save(file)
-			said := s.refused(s.ann, "etcd/root has volumes on eu/kcp", up("--allow-other-cluster")...)
+			said := s.refused(s.ann, "etcd/root has volumes on eu/kcp", up("--allow=other-cluster")...)
 			s.says(said, "(PersistentVolumeClaim data-demo-etcd-root-0 (", "the setup does not use them",
-				"--allow-data-change etcd/")
+				"--allow data-change=etcd/")
 		})
 	}
 }
@@ -159,10 +159,10 @@ func TestTheHomeNamespaceIsDeleted(t *testing.T) {
 			s.deleteNamespace(s.cluster("eu"), "kcp")
 			want := []string{"belongs to installation " + id, "its record, which was there, does not exist any more",
 				"restore a backup (kcpctl restore", "), or Secret/demo-inventory and Secret/demo-pki in namespace kcp and",
-				"--allow-lost-record " + id}
+				"--allow=lost-record=" + id}
 			for _, who := range []*operator{s.ann, s.bob} {
 				s.says(s.refused(who, "", "up"), want...)
-				s.says(s.refused(who, "", up("--allow-lost-record", "demo-another")...), want...)
+				s.says(s.refused(who, "", up("--allow=lost-record=demo-another")...), want...)
 			}
 			if !down { // the way back
 				s.restoreHome(backup)
@@ -171,9 +171,9 @@ func TestTheHomeNamespaceIsDeleted(t *testing.T) {
 				require.Contains(t, s.entry("eu", "demo-inventory", "installation.json"), id)
 				return
 			}
-			s.refused(s.ann, "etcd/beta is not in the record of the installation", up("--allow-lost-record", id)...)
+			s.refused(s.ann, "etcd/beta is not in the record of the installation", up("--allow=lost-record="+id)...)
 			s.spaces = s.of(s.installation(place{"eu", "kcp"}), "shard/beta") // the others are gone for good
-			s.succeeds(s.ann, up(append(losing("shard/beta", "etcd/beta"), "--allow-lost-record", id)...)...)
+			s.succeeds(s.ann, up(append(losing("shard/beta", "etcd/beta"), "--allow=lost-record="+id)...)...)
 			require.NotContains(t, s.entry("eu", "demo-inventory", "installation.json"), id)
 			s.succeeds(s.ann, "up")
 		})
@@ -186,12 +186,12 @@ func TestTheHomeClusterIsAnotherOne(t *testing.T) {
 		backup := s.homeSecrets()
 		s.rebuild(s.cluster("eu"))
 		said := s.refused(s.ann, "its record was on a cluster of that name with UID 00000001-eu", "up")
-		s.says(said, "choose the right context", "add --allow-other-cluster")
+		s.says(said, "choose the right context", "add --allow other-cluster")
 		s.restoreHome(backup)
-		s.refused(s.ann, "--allow-other-cluster", "up")
-		said = s.refused(s.ann, "root-shard is on eu/kcp of the cluster with UID 00000001-eu", up("--allow-other-cluster")...)
-		s.says(said, "--allow-data-change etcd/alpha,etcd/root,root-shard,shard/alpha")
-		s.unregistered(append(losing("etcd/alpha", "etcd/root", "root-shard", "shard/alpha"), "--allow-other-cluster")...)
+		s.refused(s.ann, "--allow other-cluster", "up")
+		said = s.refused(s.ann, "root-shard is on eu/kcp of the cluster with UID 00000001-eu", up("--allow=other-cluster")...)
+		s.says(said, "--allow data-change=etcd/alpha,etcd/root,root-shard,shard/alpha")
+		s.unregistered(append(losing("etcd/alpha", "etcd/root", "root-shard", "shard/alpha"), "--allow=other-cluster")...)
 		s.succeeds(s.ann, "up")
 	})
 }
@@ -244,8 +244,8 @@ func TestTwoInstallationsOfOnePKI(t *testing.T) {
 		}
 		s.begin(first)
 		s.ann.save(second)
-		s.refused(s.ann, "--allow-other-cluster", "up")
-		s.succeeds(s.ann, up(append(losing("root-shard", "etcd/root"), "--allow-other-cluster")...)...)
+		s.refused(s.ann, "--allow other-cluster", "up")
+		s.succeeds(s.ann, up(append(losing("root-shard", "etcd/root"), "--allow=other-cluster")...)...)
 		require.Equal(t, s.installed("eu"), s.installed("us"))
 		s.ann.save(both)
 		s.refused(s.ann, "has the root shard and the record of another kcp", "up")

@@ -90,7 +90,7 @@ func (g *game) wrongFile(who *operator) {
 	file.Spec.PKI.Store = v1alpha1.PKIStoreCluster
 	ci.save(file)
 	args, _ := g.changed(ci,
-		up(), up("--allow-other-cluster"), up("--new-installation"), []string{"down", "--yes"},
+		up(), up("--allow=other-cluster"), up("--new-installation"), []string{"down", "--yes"},
 		[]string{"down", "--yes", "--purge"}, []string{"certs", "renew"}, []string{"certs", "rotate-ca", "server"})
 	g.refuses(ci, "the file is for another installation", args...)
 }
@@ -112,7 +112,7 @@ func (g *game) homeAway(who *operator) {
 			delete(c.objects, k)
 		}
 	}
-	args, undo := g.changed(who, up(), up("--allow-other-cluster"), up("--replace-authorities"))
+	args, undo := g.changed(who, up(), up("--allow=other-cluster"), up("--replace-authorities"))
 	g.refuses(who, "the record is lost, and its components are elsewhere", args...)
 	undo()
 	maps.Copy(c.objects, kept)
@@ -136,7 +136,7 @@ func (g *game) recordAway(who *operator) {
 			delete(c.objects, k)
 		}
 	}
-	args, undo := g.changed(who, up(), up("--allow-other-cluster"), up("--replace-authorities"))
+	args, undo := g.changed(who, up(), up("--allow=other-cluster"), up("--replace-authorities"))
 	g.refuses(who, "the record is lost, and volumes are there", args...)
 	undo()
 	for c, o := range kept {

@@ -49,12 +49,12 @@ func (g *game) up(who *operator) {
 		{6, func() []string { return []string{"--only", g.draw("only", g.components(who)...)} }},
 		{10, func() []string {
 			id := g.draw("allowed", "shard/alpha", "shard/beta", "cache-server", "root-shard")
-			return []string{"--allow-data-change", id, "--allow-data-change", etcdID(id)}
+			return []string{"--allow=data-change=" + id, "--allow=data-change=" + etcdID(id)}
 		}},
 		{12, g.acceptLoss},
-		{12, func() []string { return []string{"--allow-release-change"} }},
+		{12, func() []string { return []string{"--allow=release-change"} }},
 		{16, func() []string { return []string{"--replace-authorities"} }},
-		{8, func() []string { return []string{"--allow-restored-record"} }},
+		{8, func() []string { return []string{"--allow=restored-record"} }},
 		{12, func() []string {
 			return []string{"--pki-dir", filepath.Join(who.dir, g.draw("directory", "pki", "pkii", "backup"))}
 		}},
@@ -189,7 +189,7 @@ func (g *game) rotate(who *operator) {
 func (g *game) upgrade(who *operator) {
 	args := append([]string{"upgrade", g.draw("version", "v0.32.3", "v0.31.2", "v0.30.0")}, bring...)
 	if g.chance("release", 3) {
-		args = append(args, "--allow-release-change")
+		args = append(args, "--allow=release-change")
 	}
 	g.run(who, g.mishap(who), args...)
 }

@@ -116,9 +116,9 @@ func (g *game) isHome(c *cluster) bool {
 
 // acceptLoss are flags that accept what has happened to storage.
 func (g *game) acceptLoss() []string {
-	out := []string{"--allow-other-cluster"}
+	out := []string{"--allow=other-cluster"}
 	for _, id := range []topology.ID{"root-shard", "cache-server", "shard/alpha", "shard/beta"} {
-		out = append(out, "--allow-data-change", string(id), "--allow-data-change", etcdID(string(id)))
+		out = append(out, "--allow=data-change="+string(id), "--allow=data-change="+etcdID(string(id)))
 	}
 	return out
 }

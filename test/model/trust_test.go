@@ -78,7 +78,7 @@ func TestRestoredSecrets(t *testing.T) {
 		s.restore(s.cluster("eu"), yesterday)
 		s.refused(s.ann, "is older than what was applied last", "up")
 		s.refused(s.ann, "is older than what was applied last", "certs", "renew")
-		s.refused(s.ann, "components trust what neither Secret kcp/demo-pki nor the record", "up", "--allow-restored-record")
+		s.refused(s.ann, "components trust what neither Secret kcp/demo-pki nor the record", "up", "--allow=restored-record")
 		require.Equal(t, trusted, s.trusts("server.crt"))
 		s.restore(s.cluster("eu"), today)
 		s.succeeds(s.ann, "up")
@@ -97,7 +97,7 @@ func TestRestoredSecretsAfterDown(t *testing.T) {
 		s.succeeds(s.ann, "down", "--yes")
 		s.refused(s.ann, "is older than what was applied last", "up")
 		s.actor = nil
-		s.succeeds(s.ann, "up", "--allow-restored-record", "--replace-authorities")
+		s.succeeds(s.ann, "up", "--allow=restored-record", "--replace-authorities")
 		s.succeeds(s.ann, "up")
 		s.succeeds(s.ann, "down", "--yes", "--purge")
 	})
@@ -125,14 +125,14 @@ func TestRemovedClientCA(t *testing.T) {
 		of := fingerprints(string(corp))[0]
 		s.refused(s.ann, "its bundle has "+of[:23]+" (\"demo-client-ca\"), which the installation does not know", "up")
 		s.known["client "+of] = true
-		s.succeeds(s.ann, "up", "--allow-trust-change", of)
+		s.succeeds(s.ann, "up", "--allow=trust-change="+of)
 		require.Contains(t, s.trusts("client.crt"), of)
 		s.succeeds(s.ann, "up")
 		copyDirectory(s.path("pki"), s.path("backup"))
 		require.NoError(t, os.WriteFile(bundle, nil, 0o600))
 		s.refused(s.ann, "its bundle lacks "+of[:23], "up")
 		s.installation(place{"eu", "kcp"}).droppable["client "+of] = true
-		s.succeeds(s.ann, "up", "--allow-trust-change", of[len("sha256:"):len("sha256:")+16])
+		s.succeeds(s.ann, "up", "--allow=trust-change="+of[len("sha256:"):len("sha256:")+16])
 		require.NotContains(t, s.trusts("client.crt"), of)
 		copyDirectory(s.path("backup"), s.path("pki"))
 		s.refused(s.ann, "its bundle has "+of[:23]+" (\"demo-client-ca\"), which was removed", "up")
@@ -155,7 +155,7 @@ func TestForeignClientCA(t *testing.T) {
 		require.NoError(t, unstructured.SetNestedField(live.Object, text+string(corp), "data", "client.crt"))
 		s.refused(s.ann, "client CA: "+of[:23], "up")
 		s.installation(place{"eu", "kcp"}).droppable["client "+of] = true
-		s.succeeds(s.ann, "up", "--allow-trust-change", of)
+		s.succeeds(s.ann, "up", "--allow=trust-change="+of)
 		require.NotContains(t, s.trusts("client.crt"), of)
 	})
 }

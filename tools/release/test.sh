@@ -151,6 +151,17 @@ for file in "$dist"/kcpctl_*.zip; do
 done
 passed "$(ls "$dist"/kcpctl_*.tar.gz "$dist"/kcpctl_*.zip | wc -l) archives"
 
+# The archive of the image has the index whose digest the binaries know.
+mkdir "$work/image"
+tar -xf "$(artifact _image.tar)" -C "$work/image"
+digest=$(grep -o 'sha256:[0-9a-f]*' "$work/image/index.json")
+(cd "$work/image/blobs/sha256" && sha256sum * | awk '$1 != $2 {exit 1}') || fail "the image has a blob with another digest"
+for architecture in amd64 arm64; do
+	grep -q "\"architecture\":\"$architecture\"" "$work/image/blobs/sha256/${digest#sha256:}" || fail "the image has no $architecture"
+done
+says "^image  *ghcr.io/kcpctl/kcpctl:v$version@$digest\$" "$work/home/.local/bin/kcpctl" version
+passed "image $digest"
+
 for file in "$dist"/kcpctl_*.cdx.json; do
 	grep -q '"bomFormat": "CycloneDX"' "$file" || fail "$file is not a CycloneDX document"
 	grep -q '"pkg:golang/k8s.io/client-go@v' "$file" || fail "$file has no k8s.io/client-go"

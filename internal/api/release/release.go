@@ -40,6 +40,10 @@ type Features struct {
 	Migration bool
 	// FrontProxyGates: front-proxies accept --feature-gates.
 	FrontProxyGates bool
+	// OwnShards: each shard owns its Shard object. The root workspace has read-only copies, labels are the flag
+	// --shard-labels of the shard, and the Admin workspace cordons (kcp#4361, kcp#4371, kcp#4374). No release has
+	// it yet.
+	OwnShards bool
 	// MetricsReader: a binding in the root workspace lets users read the metrics of all shards (kcp:
 	// pkg/server/filters/shardlevelpaths.go).
 	MetricsReader bool
@@ -135,6 +139,13 @@ var features = []feature{
 		enabled: func(f *Features) *bool { return &f.MetricsReader },
 		in:      []span{since("v0.32.0")},
 	},
+	{
+		enabled: func(f *Features) *bool { return &f.OwnShards },
+		in:      []span{since("v0.33.0")},
+		flags:   []string{"--shard-labels"},
+		lost:    "the labels of shards are on the Shard objects in the root workspace again",
+		gained:  "each shard owns its Shard object: its labels are a flag, and kcpctl cannot remove shards (kcp#4336)",
+	},
 }
 
 // ExternalReviews reports whether the group system:kcp:external-logical-cluster-admin may create SubjectAccessReviews
@@ -151,7 +162,7 @@ func CacheLogFormat(v string) bool {
 	return err != nil || since("v0.31.0").contains(parsed)
 }
 
-// Known returns the releases in which something changed that kcpctl takes into account, oldest first.
+// Known returns the releases up to Newest in which something changed that kcpctl takes into account, oldest first.
 func Known() []string {
 	var all []*version.Version
 	for _, k := range kubernetes {
@@ -176,13 +187,16 @@ func Known() []string {
 	})
 	var out []string
 	for _, v := range all {
-		out = append(out, "v"+v.String())
+		if v.LessThan(version.MustParseSemantic(Newest)) || v.EqualTo(version.MustParseSemantic(Newest)) {
+			out = append(out, "v"+v.String())
+		}
 	}
 	return slices.Compact(out)
 }
 
 // Of returns the features of a release. A pre-release counts as its release, a release that is older than Oldest as
-// Oldest, and one that is newer than Newest, or anything that is not a version, as Newest.
+// Oldest, and anything that is not a version as Newest. One that is newer has the features of Newest, and those that
+// are known of kcp's development.
 func Of(v string) Features {
 	want, err := core(v)
 	if err != nil {
@@ -218,6 +232,10 @@ func NewerNote(v string) string {
 	if err != nil || !version.MustParseSemantic(Newest).LessThan(p) {
 		return ""
 	}
-	return fmt.Sprintf("kcp %s is newer than %s, the newest release that this kcpctl supports. It runs with the "+
+	note := fmt.Sprintf("kcp %s is newer than %s, the newest release that this kcpctl supports. It runs with the "+
 		"flags of %s", v, Newest, Newest)
+	if Of(v).OwnShards {
+		note += ", and as if each shard owned its Shard object, which kcp plans for v0.33"
+	}
+	return note
 }

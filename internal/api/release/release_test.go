@@ -1,6 +1,7 @@
 package release_test
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -23,8 +24,8 @@ func TestOf(t *testing.T) {
 		"v0.32.0":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true},
 		"v0.32.2":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true},
 		"v0.32.3":      {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
-		"v0.33.0-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
-		"v1.0.0":       {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
+		"v0.33.0-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true, OwnShards: true},
+		"v1.0.0":       {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true, OwnShards: true},
 		"v0.32.3-rc.1": {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
 		"v0.27.0":      {Kubernetes: "v1.32.3", ExternalHostname: true, VWShardExternalURL: true},
 		"main":         {Kubernetes: "v1.36.0", WorkspaceAuthentication: true, FrontProxyGates: true, CacheClientCA: true, VWExternalAdmin: true, Migration: true, MetricsReader: true, MountProxy: true},
@@ -47,6 +48,7 @@ func TestNewerNote(t *testing.T) {
 		note := release.NewerNote(v)
 		require.Contains(t, note, v)
 		require.Contains(t, note, "flags of "+release.Newest)
+		require.Equal(t, v != "v0.32.4", strings.Contains(note, "each shard owned its Shard object"), v)
 	}
 }
 

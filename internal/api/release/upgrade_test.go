@@ -28,7 +28,7 @@ func TestStepTo(t *testing.T) {
 		"skipped minor":           {from: "v0.30.3", to: "v0.32.3", refused: "from v0.30.3 to v0.32.3 skips a minor release"},
 		"skipped major":           {from: "v0.32.3", to: "v1.0.0", refused: "skips a minor release"},
 		"too old":                 {from: "v0.32.3", to: "v0.26.0", refused: "older than " + Oldest},
-		"too new":                 {from: "v0.32.3", to: "v0.33.0", notes: []string{NewerNote("v0.33.0")}},
+		"too new":                 {from: "v0.32.3", to: "v0.33.0", notes: []string{"each shard owns its Shard object", NewerNote("v0.33.0")}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, err := StepTo(tc.from, tc.to)
@@ -48,7 +48,7 @@ func TestStepTo(t *testing.T) {
 	}
 	step, err := StepTo("v0.30.3", "v0.32.3")
 	require.NoError(t, err)
-	require.Equal(t, []string{"--external-hostname", "--shard-external-url"}, step.Gone, "with --allow-release-change")
+	require.Equal(t, []string{"--external-hostname", "--shard-external-url"}, step.Gone, "with --allow release-change")
 	_, err = StepTo("v0.32.3", "latest")
 	require.ErrorContains(t, err, `version "latest"`)
 }

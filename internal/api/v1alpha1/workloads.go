@@ -27,8 +27,9 @@ type Workloads struct {
 	// Clusters are the physical clusters.
 	Clusters []WorkloadCluster `json:"clusters,omitempty"`
 	// Image overrides fields of the image of kcpctl, which the controller and the syncers run. Default:
-	// ghcr.io/kcpctl/kcpctl, with the version of kcpctl as the tag, and with the pull policy and the pull secrets of
-	// spec.image. It has no effect with --local.
+	// ghcr.io/kcpctl/kcpctl, with the version of kcpctl as the tag, the digest that a release of kcpctl knows, and the
+	// pull policy and the pull secrets of spec.image. The default digest is not for another repository or tag. It has
+	// no effect with --local.
 	Image Image `json:"image,omitzero"`
 	// Replicas is the number of replicas of the controller. One of them works, the others replace it if it fails.
 	// Default: 1.

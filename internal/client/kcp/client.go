@@ -33,12 +33,15 @@ type Options struct {
 	Pair pki.Pair
 	// Dial connects to the server instead of the URL's host. Nil dials the host.
 	Dial func(ctx context.Context) (net.Conn, error)
+	// OwnShards means that each shard owns its Shard object (see release.Features).
+	OwnShards bool
 }
 
 // Client is a client for a shard or a front-proxy. It keeps one connection open.
 type Client struct {
-	config *rest.Config
-	http   func() (*http.Client, error)
+	config    *rest.Config
+	http      func() (*http.Client, error)
+	ownShards bool
 }
 
 // New returns a client. It does not connect.
@@ -54,7 +57,7 @@ func New(o Options) *Client {
 		// Dial connects to the server itself: the proxy settings of the environment do not apply.
 		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
-	return &Client{c, sync.OnceValues(func() (*http.Client, error) { return rest.HTTPClientFor(c) })}
+	return &Client{c, sync.OnceValues(func() (*http.Client, error) { return rest.HTTPClientFor(c) }), o.OwnShards}
 }
 
 // The resources of kcp that kcpctl uses.

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -125,6 +126,9 @@ func Connect(d Dialer, c *topology.Component, s *pki.State, now time.Time) (*Cli
 	if c.Kind == topology.FrontProxy {
 		return ConnectAs(d, c, s, now, pki.GroupAdmin)
 	}
+	if release.Of(c.Version).OwnShards {
+		return ConnectAs(d, c, s, now, pki.GroupMasters, pki.GroupAdmin) // the Admin workspace asks for the latter
+	}
 	return ConnectAs(d, c, s, now, pki.GroupMasters)
 }
 
@@ -138,6 +142,7 @@ func ConnectAs(d Dialer, c *topology.Component, s *pki.State, now time.Time, gro
 	}
 	return New(Options{
 		URL: c.URLFrom(c.Cluster), CA: s.CAs[topology.ServerCA].Trusted(), Pair: pair,
-		Dial: func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, c) },
+		Dial:      func(ctx context.Context) (net.Conn, error) { return d.Dial(ctx, c) },
+		OwnShards: release.Of(c.Version).OwnShards,
 	}), nil
 }

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -14,11 +15,20 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // CordonAnnotation keeps new workspaces off a shard. Its value does not matter
 // (kcp: pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
 const CordonAnnotation = "experimental.core.kcp.io/unschedulable"
+
+// adminPath is the path of the Admin workspace, which every shard serves to members of system:kcp:admin if shards own
+// their Shard objects. It has the Shard objects of all shards, and accepts CordonAnnotation as the only change
+// (kcp#4365, kcp#4371).
+const adminPath = "/services/admin"
+
+// acknowledgedWithin is how long Cordon waits for the shard.
+const acknowledgedWithin = time.Minute
 
 // LabelsAnnotation of a Shard lists the keys of the labels that kcpctl has set, separated by commas.
 const LabelsAnnotation = "kcpctl.dev/labels"
@@ -148,21 +158,54 @@ func shardOf(o *unstructured.Unstructured) Shard {
 }
 
 // Cordon keeps new workspaces off a shard, or allows them again if on is false. Existing workspaces are kept. The
-// client's server is the root shard.
+// client's server is the root shard. If shards own their Shard objects, it waits until the shard has acknowledged it:
+// the change reaches the shard through the cache server, whenever the shard is connected.
 func (c *Client) Cordon(ctx context.Context, shard string, on bool) error {
 	var value any // null removes the annotation
 	if on {
 		value = "true"
 	}
-	if err := c.patchShard(ctx, shard, map[string]any{"annotations": map[string]any{CordonAnnotation: value}}); err != nil {
+	err := c.patchShard(ctx, shard, map[string]any{"annotations": map[string]any{CordonAnnotation: value}})
+	if err == nil && c.ownShards {
+		err = c.acknowledged(ctx, shard, on)
+	}
+	if err != nil {
 		return fmt.Errorf("cordon shard %s: %w", shard, err)
 	}
 	return nil
 }
 
+// acknowledged waits until a shard shows by its condition whether it is cordoned (kcp#4361).
+func (c *Client) acknowledged(ctx context.Context, shard string, cordoned bool) error {
+	late := errors.New("the shard has not acknowledged it")
+	ctx, cancel := context.WithTimeoutCause(ctx, acknowledgedWithin, late)
+	defer cancel()
+	admin, err := c.at(adminPath)
+	if err != nil {
+		return err
+	}
+	return poll.Until(ctx, time.Second, nil, func() (string, error) {
+		o, err := admin.Resource(shardResource).Get(ctx, shard, metav1.GetOptions{})
+		if err != nil {
+			return poll.Reason(err), nil
+		}
+		want := condition{kind: "Schedulable", status: "True"}
+		if cordoned {
+			want.status = "False"
+		}
+		if slices.ContainsFunc(conditionsOf(o), func(c condition) bool {
+			return c.kind == want.kind && c.status == want.status
+		}) {
+			return "", nil
+		}
+		return fmt.Sprintf("its condition %s is not %s", want.kind, want.status), nil
+	})
+}
+
 // SetLabels sets the wanted labels of a shard, by which workspaces can select it, and removes those that kcpctl has set
 // and that are no longer wanted. It keeps all other labels, and writes nothing if nothing differs. The shard itself
 // does not change its labels after its registration (kcp: pkg/server/server.go). The client's server is the root shard.
+// If shards own their Shard objects, it writes nothing, and fails until the shard has the labels of its flag.
 func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string) error {
 	changes := map[string]any{}
 	for key, value := range want {
@@ -174,6 +217,9 @@ func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string)
 		if _, ok := want[key]; !ok {
 			changes[key] = nil // removes it
 		}
+	}
+	if c.ownShards {
+		return awaitedLabels(s, want)
 	}
 	own := slices.Sorted(maps.Keys(want))
 	if len(changes) == 0 && slices.Equal(own, s.OwnLabels) {
@@ -190,12 +236,26 @@ func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string)
 	return nil
 }
 
+// awaitedLabels fails if a shard does not have a wanted label.
+func awaitedLabels(s Shard, want map[string]string) error {
+	for _, key := range slices.Sorted(maps.Keys(want)) {
+		if have, ok := s.Labels[key]; !ok || have != want[key] {
+			return fmt.Errorf("shard %s has not registered with the label %s=%s yet", s.Name, key, want[key])
+		}
+	}
+	return nil
+}
+
 func (c *Client) patchShard(ctx context.Context, shard string, metadata map[string]any) error {
-	root, err := c.workspace(RootWorkspace)
+	path := "/clusters/" + RootWorkspace
+	if c.ownShards {
+		path = adminPath
+	}
+	at, err := c.at(path)
 	if err != nil {
 		return err
 	}
-	_, err = mergepatch.Send(ctx, root.Resource(shardResource), FieldManager, shard, "",
+	_, err = mergepatch.Send(ctx, at.Resource(shardResource), FieldManager, shard, "",
 		map[string]any{"metadata": metadata})
 	return err
 }

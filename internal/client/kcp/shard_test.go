@@ -44,13 +44,19 @@ func (a *answers) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 // withAnswers runs a test with a client of such a server, in a bubble.
 func withAnswers(t *testing.T, by map[string][]fakekcp.Answer, test func(t *testing.T, c *kcp.Client, a *answers)) {
 	t.Helper()
+	answering(t, kcp.Options{}, by, test)
+}
+
+func answering(t *testing.T, o kcp.Options, by map[string][]fakekcp.Answer, test func(t *testing.T, c *kcp.Client, a *answers)) {
+	t.Helper()
 	synctest.Test(t, func(t *testing.T) {
 		a := &answers{t, by, map[string][]string{}}
 		l := fakekcp.NewListener()
 		srv := &httptest.Server{Listener: l, Config: &http.Server{Handler: a}}
 		srv.Start()
 		defer srv.Close()
-		test(t, kcp.New(kcp.Options{URL: "http://demo", Dial: l.Dial}), a)
+		o.URL, o.Dial = "http://demo", l.Dial
+		test(t, kcp.New(o), a)
 	})
 }
 
@@ -74,6 +80,44 @@ func TestCordon(t *testing.T) {
 			}, a.sent[patch])
 			require.EqualError(t, c.Cordon(t.Context(), "alpha", true), "cordon shard alpha: no")
 		})
+}
+
+// A shard that owns its Shard object is cordoned through the Admin workspace, and acknowledges it.
+func TestCordonOfAnOwner(t *testing.T) {
+	const admin = " /services/admin/apis/core.kcp.io/v1alpha1/shards/alpha"
+	schedulable := func(status string) fakekcp.Answer {
+		s := shard()
+		s["status"] = map[string]any{"conditions": []any{map[string]any{"type": "Schedulable", "status": status}}}
+		return ok(s)
+	}
+	answering(t, kcp.Options{OwnShards: true}, map[string][]fakekcp.Answer{
+		"PATCH" + admin: {ok(shard())},
+		"GET" + admin:   {ok(shard()), schedulable("True"), schedulable("False"), schedulable("False"), schedulable("True"), schedulable("True")},
+	}, func(t *testing.T, c *kcp.Client, a *answers) {
+		require.NoError(t, c.Cordon(t.Context(), "alpha", true))
+		require.Len(t, a.sent["GET"+admin], 3, "no condition, and True, are not a cordon")
+		require.NoError(t, c.Cordon(t.Context(), "alpha", false))
+		require.Len(t, a.sent["GET"+admin], 5)
+		require.Equal(t, []string{
+			`{"metadata":{"annotations":{"experimental.core.kcp.io/unschedulable":"true"}}}`,
+			`{"metadata":{"annotations":{"experimental.core.kcp.io/unschedulable":null}}}`,
+		}, a.sent["PATCH"+admin])
+		began := time.Now()
+		require.EqualError(t, c.Cordon(t.Context(), "alpha", true),
+			"cordon shard alpha: the shard has not acknowledged it: its condition Schedulable is not False")
+		require.Equal(t, time.Minute, time.Since(began))
+	})
+}
+
+// The labels of a shard that owns its Shard object come from its flag: nothing is written.
+func TestLabelsOfAnOwner(t *testing.T) {
+	answering(t, kcp.Options{OwnShards: true}, nil, func(t *testing.T, c *kcp.Client, _ *answers) {
+		s := kcp.Shard{Name: "alpha", Labels: map[string]string{"name": "alpha", "region": "us"}}
+		require.NoError(t, c.SetLabels(t.Context(), s, map[string]string{"region": "us"}))
+		require.NoError(t, c.SetLabels(t.Context(), s, nil))
+		require.EqualError(t, c.SetLabels(t.Context(), s, map[string]string{"region": "eu", "zone": "a"}),
+			"shard alpha has not registered with the label region=eu yet")
+	})
 }
 
 func TestSetLabels(t *testing.T) {

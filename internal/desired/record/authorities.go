@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -151,8 +152,8 @@ const hintStore = "use the PKI store that the setup was applied with (--pki-dir,
 	": all existing kubeconfigs, certificates and service-account tokens then stop working"
 
 // HintTrust is the next step for a bundle with certificates that are not known.
-const HintTrust = "use the PKI store that the setup was applied with, or restore its bundle; if the change is intended, run kcpctl up --" +
-	FlagTrustChange + " with each fingerprint above"
+const HintTrust = "use the PKI store that the setup was applied with, or restore its bundle; if the change is intended, run kcpctl up " +
+	"--allow " + string(risk.TrustChange) + "=FINGERPRINT with each fingerprint above"
 
 // differs returns why fingerprints are neither the recorded ones nor one step of a rotation ahead. It returns "" if
 // they are. Further certificates are compared by bundleChange.

@@ -148,7 +148,7 @@ func TestRestoredRecord(t *testing.T) {
 			require.Equal(t, tc.restored, err != nil, err)
 			if tc.restored {
 				require.ErrorContains(t, err, "is older than what was applied last")
-				require.Contains(t, clierr.Hint(err), "--allow-restored-record")
+				require.Contains(t, clierr.Hint(err), "--allow restored-record")
 				before := r.Purge()
 				require.Equal(t, tc.serial, r.Numbered(before).Serial, "no command accepts it by the way")
 				r.AcceptRestored()

@@ -6,17 +6,13 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// The flags that allow what a comparison refuses.
-const (
-	FlagDataChange         = "allow-data-change"
-	FlagReplaceAuthorities = "replace-authorities"
-	FlagTrustChange        = "allow-trust-change"
-	FlagRestoredRecord     = "allow-restored-record"
-)
+// FlagReplaceAuthorities is the flag that replaces the authorities of an installation.
+const FlagReplaceAuthorities = "replace-authorities"
 
 // CheckData fails if a run would separate a component from its data: if a component of the record is no longer in the
 // setup, would hold its data elsewhere, or has lost its volumes, and if a component that is not in the record finds
@@ -78,8 +74,8 @@ type problem struct {
 }
 
 // hintDataChange is the flag that allows a loss, with the components of all errors with the same next step.
-const hintDataChange = "; if this is intended, because the data was moved or is no longer needed, pass --" +
-	FlagDataChange + " " + clierr.IDs
+const hintDataChange = "; if this is intended, because the data was moved or is no longer needed, pass " +
+	"--allow " + string(risk.DataChange) + "=" + clierr.IDs
 
 // refuse returns all problems as errors, each with its next step.
 func refuse(all []problem) error {

@@ -287,6 +287,6 @@ func TestNextStepsOfSeveralComponents(t *testing.T) {
 	hint := clierr.Hint(err)
 	require.Contains(t, hint, "shard/c, shard/d: add it to spec.shards again")
 	require.Contains(t, hint, "kcpctl remove-shard c d, with --drain")
-	require.Contains(t, hint, "pass --allow-data-change cache-server")
+	require.Contains(t, hint, "pass --allow data-change=cache-server")
 	require.Equal(t, 1, strings.Count(hint, "spec.shards"))
 }

@@ -111,7 +111,7 @@ func (r *Record) CheckInstallation(named, place string) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"use the file of this installation, or choose the right context and namespace; --allow-other-cluster does not "+
+		"use the file of this installation, or choose the right context and namespace; --allow other-cluster does not "+
 			"help here",
 		"the setup file is for installation %s (metadata.installation), and %s has installation %s; "+
 			"nothing was changed",

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -33,8 +34,8 @@ func (r *Record) CheckRestored() error {
 		is = "it has no number, so an earlier kcpctl has written it"
 	}
 	return clierr.New(clierr.Failed,
-		"restore the latest record and PKI; if they are lost, compare what runs with kcpctl diff, and pass --"+
-			FlagRestoredRecord+" to kcpctl up: see Restored Secrets in docs/certificates.md",
+		"restore the latest record and PKI; if they are lost, compare what runs with kcpctl diff, and pass "+
+			risk.RestoredRecord.Flag()+" to kcpctl up: see Restored Secrets in docs/certificates.md",
 		"the record of installation %s is older than what was applied last: %s, and number %d was applied; "+
 			"it was restored from a backup, probably with the PKI; nothing was changed",
 		r.Installation, is, r.Witnessed)

@@ -152,7 +152,7 @@ func replaced(id topology.ID, was, now Data) problem {
 		message: fmt.Sprintf("%s is on %s of the cluster with UID %s, and %s is now the cluster with UID %s: "+
 			"it would start without its data", id, was.Place(), was.ClusterUID, was.Cluster, now.ClusterUID),
 		hint: "choose the context of the previous cluster, or restore a backup to this one " +
-			"(kcpctl restore --allow-other-cluster)",
+			"(kcpctl restore --allow other-cluster)",
 		allowable: true,
 	}
 }

@@ -35,10 +35,10 @@ func TestCheckStorage(t *testing.T) {
 		"of an earlier release":  {was: etcdOf("eu", "", 1), now: etcdOf("eu", "1", 1, "0", "a")},
 		"a user who sees no UID": {was: etcdOf("eu", "1", 1, "0", "a"), now: etcdOf("eu", "", 1, "0", "a")},
 		"gone":                   {was: etcdOf("eu", "1", 1, "0", "a"), now: etcdOf("eu", "1", 1), want: "etcd/alpha has its data on PersistentVolumeClaim data-demo-etcd-alpha-0 (a), which does not exist", hint: "restore the volume"},
-		"another one":            {was: etcdOf("eu", "1", 1, "0", "a"), now: etcdOf("eu", "1", 1, "0", "b"), want: "which is another one now (b)", hint: "--allow-data-change etcd/alpha"},
+		"another one":            {was: etcdOf("eu", "1", 1, "0", "a"), now: etcdOf("eu", "1", 1, "0", "b"), want: "which is another one now (b)", hint: "--allow data-change=etcd/alpha"},
 		"one of three":           {was: etcdOf("eu", "1", 3, "0", "a", "1", "b", "2", "c"), now: etcdOf("eu", "1", 3, "0", "a", "1", "b"), want: "alpha-2 (c), which does not exist", hint: "kcpctl etcd replace-member demo-etcd-alpha-2, or"},
 		"two of three":           {was: etcdOf("eu", "1", 3, "0", "a", "1", "b", "2", "c"), now: etcdOf("eu", "1", 3, "0", "a"), want: "and on PersistentVolumeClaim", hint: "restore the volume"},
-		"the cluster is another": {was: etcdOf("eu", "1", 1, "0", "a"), now: etcdOf("eu", "2", 1), want: "eu is now the cluster with UID 2", hint: "--allow-data-change etcd/alpha"},
+		"the cluster is another": {was: etcdOf("eu", "1", 1, "0", "a"), now: etcdOf("eu", "2", 1), want: "eu is now the cluster with UID 2", hint: "--allow data-change=etcd/alpha"},
 		"being deleted": {
 			was: etcdOf("eu", "1", 1, "0", "a"), want: "data-demo-etcd-alpha-0 (a), which is being deleted",
 			now: etcdOf("eu", "1", 1).On(record.Storage{
@@ -77,7 +77,7 @@ func TestFoundVolumes(t *testing.T) {
 		err := r.CheckData(want, all, none)
 		require.ErrorContains(t, err, "etcd/alpha is not in the record of the installation, and finds data on eu/kcp (PersistentVolumeClaim data-demo-etcd-alpha-0 (a))")
 		require.NotContains(t, err.Error(), "beta")
-		require.Contains(t, clierr.Hint(err), "--allow-data-change etcd/alpha")
+		require.Contains(t, clierr.Hint(err), "--allow data-change=etcd/alpha")
 		require.NoError(t, r.CheckData(want, all, all))
 	}
 	removed := &record.Record{Installation: "demo-1", Data: map[topology.ID]record.Data{"etcd/alpha": {Cluster: "eu", Namespace: "kcp", Members: 1, Removed: true}}}

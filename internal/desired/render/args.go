@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -139,6 +141,9 @@ func shardFlags(t *topology.Topology, s *pki.State, c *topology.Component) []fla
 	}...)
 	if r.ExternalHostname {
 		fl = append(fl, flag{"external-hostname", hostname(c.ExternalURL)})
+	}
+	if r.OwnShards && len(c.ShardLabels) > 0 {
+		fl = append(fl, flag{"shard-labels", labels.Set(c.ShardLabels).String()})
 	}
 	if c.Kind == topology.Shard {
 		fl = append(fl, flag{"root-shard-kubeconfig-file", c.Path(files.Kubeconfig(topology.KubeconfigRootShard))})

@@ -178,7 +178,7 @@ const restorerGraceSeconds = 5
 // container returns the container, with the settings that it shares with the container of the component.
 func (r Restorer) container(of corev1.Container) corev1.Container {
 	return corev1.Container{
-		Name: containerKcpctl, Image: topology.ImageRef(r.Image, ""),
+		Name: containerKcpctl, Image: topology.KcpctlRef(r.Image),
 		ImagePullPolicy: cmp.Or(r.Image.PullPolicy, corev1.PullIfNotPresent),
 		Command:         append([]string{"/" + topology.ManagedBy}, r.Command...),
 		Env: slices.DeleteFunc(slices.Clone(of.Env),

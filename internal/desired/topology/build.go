@@ -362,6 +362,19 @@ func ImageRef(i v1alpha1.Image, release string) string {
 	return i.Repository + ":" + cmp.Or(i.Tag, release)
 }
 
+// KcpctlRef returns the name of an image of kcpctl as pods have it: with its tag, which names the release for readers,
+// also if the digest decides.
+func KcpctlRef(i v1alpha1.Image) string {
+	ref := i.Repository
+	if i.Tag != "" {
+		ref += ":" + i.Tag
+	}
+	if i.Digest != "" {
+		ref += "@" + i.Digest
+	}
+	return ref
+}
+
 // kcpVersion returns the release in an image: its tag, if the tag is a version.
 func kcpVersion(i v1alpha1.Image, release string) string {
 	if _, err := version.ParseSemantic(i.Tag); err == nil {

@@ -84,7 +84,7 @@ func (b *builder) workloads() {
 	c := &Component{
 		Kind: Workloads, Name: ControllerName, Setup: b.t.Name, Cluster: b.cluster(w.Cluster),
 		Version: b.setup.Spec.Version,
-		Image:   ImageRef(w.Image, ""), PullPolicy: w.Image.PullPolicy, PullSecrets: w.Image.PullSecrets,
+		Image:   KcpctlRef(w.Image), PullPolicy: w.Image.PullPolicy, PullSecrets: w.Image.PullSecrets,
 		Replicas: *w.Replicas, Resources: *w.Resources, LogLevel: *w.LogLevel, ExtraArgs: w.ExtraArgs,
 		PodTemplates: overlays(w.PodTemplate), Workloads: w,
 	}
@@ -113,7 +113,7 @@ func (b *builder) physical(cl v1alpha1.WorkloadCluster, w *v1alpha1.Workloads) *
 	c.Physical = &PhysicalCluster{cl, w}
 	if c.Pulls() {
 		c.Cluster, c.Version = b.cluster(PlaceOf(cl)), b.setup.Spec.Version
-		c.Image, c.PullPolicy, c.PullSecrets = ImageRef(w.Image, ""), w.Image.PullPolicy, w.Image.PullSecrets
+		c.Image, c.PullPolicy, c.PullSecrets = KcpctlRef(w.Image), w.Image.PullPolicy, w.Image.PullSecrets
 		c.Replicas, c.Resources, c.LogLevel, c.PodTemplates = 1, *cl.Resources, *w.LogLevel, overlays(cl.PodTemplate)
 		b.locate(c, probesPort, "")
 		c.URL = ""

@@ -149,7 +149,7 @@ func (cs *canaries) takesWorkspaces(ctx context.Context, shard string) (bool, er
 	err := poll.Until(ctx, pollInterval, report, func() (string, error) {
 		registered, err := cs.root.Shard(ctx, shard)
 		if err != nil && !errors.Is(err, kcp.ErrNotRegistered) {
-			return err.Error(), nil
+			return poll.Reason(err), nil
 		}
 		takes = err == nil && !registered.Cordoned
 		return "", nil

@@ -73,7 +73,7 @@ func TestDataIsWhatTheStorageSays(t *testing.T) {
 					tc.change(w)
 					_, err := w.run(t)
 					requireRefused(t, err, tc.want)
-					require.Contains(t, clierr.Hint(err), "--allow-data-change")
+					require.Contains(t, clierr.Hint(err), "--allow data-change")
 					require.Empty(t, w.rt.Calls())
 
 					for _, id := range tc.want {
@@ -157,7 +157,7 @@ func TestTheReleaseThatWroteTheData(t *testing.T) {
 					return
 				}
 				require.ErrorContains(t, err, tc.want)
-				require.Contains(t, clierr.Hint(err), "--allow-release-change")
+				require.Contains(t, clierr.Hint(err), "--allow release-change")
 				require.Empty(t, next.rt.Calls())
 				next.up.Options.AllowReleaseChange = true
 				next.mustRun(t)

@@ -276,7 +276,7 @@ func TestDrainComparesWhatAnEarlierRunHasRead(t *testing.T) {
 			requireError(t, err, clierr.Failed, "move root:a to shard beta: 1 of 1 entries are not the same as before it was copied: "+
 				"an unknown one, so it stays closed on shard beta")
 			require.Contains(t, clierr.Hint(err), "kcpctl kubeconfig --user NAME --group system:masters --target shard/beta "+
-				"--workspace a-id); then run the command again with --allow-unverified-copy root:a,")
+				"--workspace a-id); then run the command again with --allow unverified-copy=root:a,")
 			c, on := m.On("a-id")
 			require.Equal(t, []string{"beta"}, on)
 			require.Equal(t, "Unavailable", c.Phase)

@@ -159,11 +159,8 @@ func servicesOf(p *plan.Plan, of map[topology.ID]string) *plan.Plan {
 
 // waitForAddresses waits until all addresses are assigned, with the reasons while they are not.
 func (u *Up) waitForAddresses(ctx context.Context) (topology.Addresses, error) {
-	if u.Options.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, u.Options.Timeout)
+	defer cancel()
 	var known topology.Addresses
 	last := ""
 	reasons := newReasons(func(message string) { last = message; u.step(stepAddresses, Running, message) })

@@ -42,6 +42,14 @@ type errTimeout struct{ after time.Duration }
 
 func (e errTimeout) Error() string { return fmt.Sprintf("timed out after %s", e.after) }
 
+// withTimeout ends ctx after a time, with errTimeout as its cause. Zero never ends it.
+func withTimeout(ctx context.Context, after time.Duration) (context.Context, context.CancelFunc) {
+	if after <= 0 {
+		return context.WithCancel(ctx)
+	}
+	return context.WithTimeoutCause(ctx, after, errTimeout{after})
+}
+
 // errInterrupted is the error of a run that the user has ended.
 func errInterrupted() error {
 	return clierr.New(clierr.Interrupted, "rerun the command: it continues",

@@ -257,7 +257,7 @@ func TestReleases(t *testing.T) {
 				}
 				requireRefused(t, err, tc.want)
 				require.Empty(t, w.rt.Calls())
-				require.Contains(t, clierr.Hint(err), "--allow-release-change")
+				require.Contains(t, clierr.Hint(err), "--allow release-change")
 				w.up.Options.AllowReleaseChange = true
 				w.mustRun(t)
 			})

@@ -1,12 +1,15 @@
 package run_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
@@ -51,6 +54,47 @@ func TestLabelsOfShards(t *testing.T) {
 		require.Equal(t, map[string]string{"team": "x"}, w.rt.Kcp.Labels("alpha"))
 		up("")
 		require.Empty(t, w.rt.Calls())
+	})
+}
+
+// Where each shard owns its Shard object, labels are a flag, and up waits until the shard has registered with them.
+func TestLabelsOfShardsThatOwnThem(t *testing.T) {
+	const next = minimal + "spec: {version: v0.33.0, shards: [{name: alpha, labels: {zone: a, region: us}}]}\n"
+	inWorld(t, next, func(t *testing.T, w *world) {
+		w.rt.Kcp.OwnShards()
+		waited := false
+		w.onEach = func(e run.Event) {
+			if strings.Contains(e.Message, "shard alpha has not registered with the label region=us yet") {
+				waited = true
+				w.rt.Kcp.Label("alpha", "region", "us")
+				w.rt.Kcp.Label("alpha", "zone", "a")
+			}
+		}
+		w.mustRun(t)
+		require.True(t, waited)
+		objects, err := w.rt.Objects(t.Context())
+		require.NoError(t, err)
+		var args []string
+		for _, it := range objects {
+			raw, err := json.Marshal(it.Live)
+			require.NoError(t, err)
+			if strings.Contains(string(raw), `"--shard-labels=region=us,zone=a"`) {
+				args = append(args, it.Kind+"/"+it.Name)
+			}
+		}
+		require.Equal(t, []string{"Deployment/demo-shard-alpha"}, args)
+	})
+}
+
+// kcp cannot forget a shard that owns its Shard object: nothing is cordoned, moved or deleted.
+func TestRemoveShardRefusesAnOwner(t *testing.T) {
+	inWorld(t, minimal+"spec: {version: v0.33.0, shards: [{name: alpha}, {name: beta}]}\n", func(t *testing.T, w *world) {
+		const refusal = "kcp v0.33.0 has no way to remove the Shard object of a shard that is gone (kcp#4336), and would schedule workspaces there"
+		r := w.removal(t)
+		_, err := r.Check(t.Context(), true)
+		require.EqualError(t, err, refusal)
+		requireError(t, r.Run(t.Context()), clierr.Failed, refusal)
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})
 }
 

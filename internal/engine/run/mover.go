@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
@@ -194,9 +195,6 @@ func hasLeft(shard string) string {
 		"run kcpctl restart %[2]s", shard, topology.ShardID(shard))
 }
 
-// FlagAllowUnverifiedCopy is the flag that opens workspaces of which it is not known whether they are complete.
-const FlagAllowUnverifiedCopy = "allow-unverified-copy"
-
 func (m *mover) accepts(w WorkspaceMove) bool {
 	return slices.Contains(m.AllowUnverifiedCopy, w.Workspace) || slices.Contains(m.AllowUnverifiedCopy, w.Cluster)
 }
@@ -205,8 +203,8 @@ func (m *mover) cannotMove(w WorkspaceMove, err error) error {
 	hint := "fix the cause and run the command again: it continues"
 	if closed := (kcp.ClosedError{}); errors.As(err, &closed) {
 		hint = fmt.Sprintf("look at it (kcpctl kubeconfig --user NAME --group system:masters --target shard/%s "+
-			"--workspace %s); then run the command again with --%s %s, which opens it as it is",
-			closed.Shard, w.Cluster, FlagAllowUnverifiedCopy, w.Workspace)
+			"--workspace %s); then run the command again with %s, which opens it as it is",
+			closed.Shard, w.Cluster, risk.UnverifiedCopy.Of(w.Workspace))
 	}
 	return clierr.New(clierr.Failed, hint, "move %s: %w", w, err)
 }

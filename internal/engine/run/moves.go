@@ -84,11 +84,8 @@ func (r *Moves) Check(ctx context.Context) ([]WorkspaceMove, error) {
 
 // Run moves the workspaces. It reads and writes under the lock.
 func (r *Moves) Run(ctx context.Context) error {
-	if r.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, r.Timeout)
+	defer cancel()
 	return Locked(ctx, r.Runtime, r.locked, nil)
 }
 

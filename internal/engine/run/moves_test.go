@@ -195,7 +195,7 @@ func TestMovesStopAtTheFirstDifference(t *testing.T) {
 		err := r.Run(t.Context())
 		requireError(t, err, clierr.Failed, "move root:a to shard beta: 1 of 1 entries are not the same as before it was copied: first, "+
 			"so it stays closed on shard beta\n    root:a is on shard beta, closed\n    root:c is on shard alpha\n    root:d is on shard alpha")
-		require.Contains(t, clierr.Hint(err), "--allow-unverified-copy root:a")
+		require.Contains(t, clierr.Hint(err), "--allow unverified-copy=root:a")
 		require.Equal(t, []string{"notStarted is on shard alpha"}, w.of("root:d")[:1])
 		_, on := m.On("b-id")
 		require.Equal(t, []string{"beta"}, on)

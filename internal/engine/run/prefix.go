@@ -16,6 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -84,8 +85,8 @@ func (p *preparation) askOwners(ctx context.Context, all []*prefix) {
 
 func (p *preparation) ownPrefix(x *prefix, pl *plan.Plan) error {
 	id, own := x.component.ID(), p.desired.PKI.State.Installation.ID
-	allow := fmt.Sprintf("if the keys below it are meant to belong to this installation, pass --%s %s",
-		record.FlagDataChange, id)
+	allow := fmt.Sprintf("if the keys below it are meant to belong to this installation, pass %s",
+		risk.DataChange.Of(string(id)))
 	switch {
 	case x.owner != "" && x.owner != own && x.owner != p.known.Installation:
 		return clierr.New(clierr.Failed,

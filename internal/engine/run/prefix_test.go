@@ -81,7 +81,7 @@ func TestAPrefixHasAnOwner(t *testing.T) {
 		other.rt.Make(secret)
 		_, err := other.run(t)
 		require.ErrorContains(t, err, "shard/alpha uses /registry in an external etcd, which belongs to installation demo-")
-		require.Contains(t, clierr.Hint(err), "--allow-data-change shard/alpha")
+		require.Contains(t, clierr.Hint(err), "--allow data-change=shard/alpha")
 		require.Empty(t, other.rt.Calls())
 
 		before := network.etcd.Keys()
@@ -102,7 +102,7 @@ func TestAPrefixWhoseOwnerIsNotKnown(t *testing.T) {
 		w.rt.Make(secret)
 		_, err := w.run(t)
 		require.ErrorContains(t, err, "shard/alpha is not in the record of the installation, and uses /registry in an external etcd that kcpctl cannot ask")
-		require.Contains(t, clierr.Hint(err), "--allow-data-change shard/alpha")
+		require.Contains(t, clierr.Hint(err), "--allow data-change=shard/alpha")
 		require.Empty(t, w.rt.Calls())
 		w.up.Options.AllowDataChange = []topology.ID{"shard/alpha"}
 		w.mustRun(t)

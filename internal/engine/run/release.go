@@ -44,7 +44,7 @@ func (p *preparation) nextReleaseOf(ctx context.Context, it plan.Item, c *topolo
 	}
 	for _, from := range from {
 		if refused, instead := refusedRelease(c.Kind, from, next); refused != "" {
-			return clierr.New(clierr.Failed, instead+"; to do it anyway: --allow-release-change",
+			return clierr.New(clierr.Failed, instead+"; to do it anyway: --allow release-change",
 				"%s %s %s: %s", c.ID(), what, from, refused)
 		}
 	}

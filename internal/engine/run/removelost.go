@@ -5,14 +5,12 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
-
-// FlagAllowWorkspaceLoss is the flag that removes shards whose workspaces cannot be listed.
-const FlagAllowWorkspaceLoss = "allow-workspace-loss"
 
 // leaveOut excludes the clusters that cannot be reached. The consequences for the removal are decided once the record
 // is read.
@@ -67,8 +65,8 @@ func (x *removal) lose(ctx context.Context, why error) error {
 	}
 	if !x.AllowWorkspaceLoss {
 		return x.fail(step, clierr.New(clierr.NotReady,
-			"repair it first: kcpctl status and kcpctl logs "+string(x.id())+"; if the shard is lost for good, pass --"+
-				FlagAllowWorkspaceLoss,
+			"repair it first: kcpctl status and kcpctl logs "+string(x.id())+"; if the shard is lost for good, pass "+
+				risk.WorkspaceLoss.Flag(),
 			"cannot list the logical clusters of %s: %w%s", x.id(), why, knownWorkspaces(known)))
 	}
 	if l, left := plan.UnreachableIn(x.left, x.cluster()); left && x.Purge {

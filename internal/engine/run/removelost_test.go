@@ -51,7 +51,7 @@ func TestALostShardStaysUnlessItsLossIsAllowed(t *testing.T) {
 		require.Equal(t, clierr.NotReady, clierr.Code(err))
 		require.ErrorContains(t, err, "cannot list the logical clusters of shard/beta: ")
 		require.ErrorContains(t, err, errCut.Error()+"; it has at least 2 workspaces, and all below them\n    root:a\n    root:b")
-		require.Contains(t, clierr.Hint(err), "pass --allow-workspace-loss")
+		require.Contains(t, clierr.Hint(err), "pass --allow workspace-loss")
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 		require.Empty(t, w.rt.Kcp.Requests(deleteShard))
 		require.Contains(t, w.of("cordon"), "done undone")

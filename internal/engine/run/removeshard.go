@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
@@ -95,11 +96,8 @@ func idsOfShard(name string) []topology.ID {
 // Run removes the shards. It reads and writes under the lock.
 func (r *RemoveShards) Run(ctx context.Context) error {
 	r.reporter = newReporter(r.Observe, r.Now)
-	if r.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, r.Timeout)
+	defer cancel()
 	return Locked(ctx, r.Runtime, r.run, nil)
 }
 
@@ -169,6 +167,11 @@ func (r *RemoveShards) divide(objects []plan.Item, all []*removal) (own, others 
 
 // read reads everything that the removal depends on.
 func (r *RemoveShards) read(ctx context.Context) ([]plan.Item, error) {
+	if v := r.Topology.Root().Version; release.Of(v).OwnShards {
+		return nil, clierr.New(clierr.Failed, "move its workspaces with kcpctl rebalance, and keep it cordoned",
+			"kcp %s has no way to remove the Shard object of a shard that is gone (kcp#4336), and would schedule "+
+				"workspaces there", v)
+	}
 	if err := r.leaveOut(ctx); err != nil {
 		return nil, err
 	}

@@ -79,11 +79,8 @@ func (r *ReplaceMember) Run(ctx context.Context) error {
 	if err := CheckReplaceable(r.Etcd); err != nil {
 		return err
 	}
-	if r.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, r.Timeout, errTimeout{r.Timeout})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, r.Timeout)
+	defer cancel()
 	return Locked(ctx, r.Runtime, r.replace, nil)
 }
 

@@ -63,18 +63,15 @@ func (r *RotateEncryption) rewriteShard(ctx context.Context, c *topology.Compone
 // awaitLeaving waits until the pods of a shard that do not encrypt with the new key are gone. The shard has rolled, and
 // they still serve while they leave.
 func (r *RotateEncryption) awaitLeaving(ctx context.Context, c *topology.Component) error {
-	if limit := r.Up.Options.Timeout; limit > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, limit, errTimeout{limit})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, r.Up.Options.Timeout)
+	defer cancel()
 	report := func(reason string) { r.Up.component(c.ID(), Running, reason) }
 	err := poll.Until(ctx, pollInterval, report, func() (string, error) {
 		s, err := r.Up.Runtime.State(ctx, c)
 		leaving := slices.DeleteFunc(slices.Sorted(maps.Keys(s.Pods)), func(pod string) bool { return s.Pods[pod] })
 		switch {
 		case err != nil:
-			return err.Error(), nil // a lost connection recovers, or the time runs out
+			return poll.Reason(err), nil // a lost connection recovers, or the time runs out
 		case !s.Ready:
 			return waitMessage(s), nil
 		case len(leaving) > 0:

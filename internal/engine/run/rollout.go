@@ -103,11 +103,8 @@ func (u *Up) components(ctx context.Context, res *Result) error {
 		r.waits[c.ID()] = &wait{stopHelp: func() {}}
 		u.emit(Event{Scope: Component, Name: string(c.ID()), Status: Pending, Needs: names(c.needs)})
 	}
-	if u.Options.Timeout > 0 {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeoutCause(ctx, u.Options.Timeout, errTimeout{u.Options.Timeout})
-		defer cancel()
-	}
+	ctx, cancel := withTimeout(ctx, u.Options.Timeout)
+	defer cancel()
 	graph := r.changes.graph()
 	var err error
 	if r.canaries, err = r.newCanaries(); err != nil {

@@ -73,8 +73,8 @@ type Locker interface {
 	// reason as its cause: every write belongs under it. It fails with ErrNoPlace if nothing was applied yet, so that
 	// no place for a lock exists.
 	Lock(ctx context.Context) (held context.Context, unlock func(), err error)
-	// Ended remembers why a run ended that has called Begin and not Finish, unless the lock was lost meanwhile. It is for
-	// readers only, so it never fails.
+	// Ended remembers why a run ended that has called Begin and not Finish, unless the lock was lost meanwhile. It is
+	// for readers only, so it never fails.
 	Ended(ctx context.Context, why error)
 }
 

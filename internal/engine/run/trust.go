@@ -11,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -89,8 +90,8 @@ func (p *preparation) sameTrust(pl *plan.Plan) error {
 	return clierr.New(clierr.Failed,
 		"if the PKI store was restored, or is a copy, use the latest one; if that is lost, add --"+
 			record.FlagReplaceAuthorities+", with which components trust the store's authorities only; if a user has "+
-			"added the certificate or key, find out who it was, and remove it with kcpctl up --"+record.FlagTrustChange+
-			" and each fingerprint above",
+			"added the certificate or key, find out who it was, and remove it with kcpctl up "+
+			risk.TrustChange.Of("FINGERPRINT")+" for each fingerprint above",
 		"components trust what neither %s nor the record of the installation knows; nothing was changed\n%s",
 		p.Runtime.Store(), strings.Join(all, "\n"))
 }

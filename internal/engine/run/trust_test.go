@@ -36,7 +36,7 @@ func TestARestoredRecord(t *testing.T) {
 			w.rt.Forget()
 			err := command()
 			require.ErrorContains(t, err, "is older than what was applied last", what)
-			require.Contains(t, clierr.Hint(err), "--allow-restored-record", what)
+			require.Contains(t, clierr.Hint(err), "--allow restored-record", what)
 			require.NotContains(t, w.rt.Calls(), "Save", what)
 			require.NotContains(t, w.rt.Calls(), "Begin", what)
 		}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -15,9 +16,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
-
-// FlagAllowUnreachable is the flag that lets a run exclude clusters that cannot be reached.
-const FlagAllowUnreachable = "allow-unreachable"
 
 // FlagForgetCluster is the flag that forgets clusters which are lost for good.
 const FlagForgetCluster = "forget-cluster"
@@ -110,7 +108,7 @@ func (p *preparation) mayLeaveOut(l plan.Unreachable) error {
 	if whole || l.Cluster == p.Topology.Home.Name {
 		return err
 	}
-	return clierr.Also(err, "to leave it out for now, pass --"+FlagAllowUnreachable+" "+clierr.IDs)
+	return clierr.Also(err, "to leave it out for now, pass "+risk.Unreachable.Of(clierr.IDs))
 }
 
 // needsAll reports whether the run needs all clusters, and why.

@@ -43,7 +43,7 @@ func TestAnUnreachableClusterIsNamedAndNothingIsWritten(t *testing.T) {
 		w.edit("root-shard")
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, "cluster us, with etcd/beta, shard/beta, front-proxy/edge, cannot be reached; nothing was changed: "+errCut.Error())
-		require.Equal(t, "check the network; to leave it out for now, pass --allow-unreachable us", clierr.Hint(err))
+		require.Equal(t, "check the network; to leave it out for now, pass --allow unreachable=us", clierr.Hint(err))
 		require.Empty(t, w.rt.Calls())
 
 		w.up.Options.DryRun = true
@@ -73,7 +73,7 @@ func TestTwoUnreachableClustersHaveOneNextStep(t *testing.T) {
 		_, err := w.run(t)
 		groups := clierr.Groups(err)
 		require.Len(t, groups, 1)
-		require.Equal(t, "check the network; to leave it out for now, pass --allow-unreachable us,ap", groups[0].Hint)
+		require.Equal(t, "check the network; to leave it out for now, pass --allow unreachable=us,ap", groups[0].Hint)
 	})
 }
 

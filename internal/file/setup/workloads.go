@@ -29,13 +29,22 @@ const (
 )
 
 // KcpctlImage returns the image of kcpctl that a setup uses: spec.workloads.image with its defaults.
-func KcpctlImage(spec *v1alpha1.Spec) v1alpha1.Image {
+func KcpctlImage(spec *v1alpha1.Spec) v1alpha1.Image { return kcpctlImage(spec, version.Get()) }
+
+// kcpctlImage sets the defaults of a build. The digest is only for the default repository: a copy in another one
+// may have one architecture, and then has another digest.
+func kcpctlImage(spec *v1alpha1.Spec, build version.Info) v1alpha1.Image {
 	var i v1alpha1.Image
 	if spec.Workloads != nil {
 		i = spec.Workloads.Image
 	}
 	fill(&i.Repository, defaultWorkloadsRepository)
-	fill(&i.Tag, tagOf(version.Get().Version))
+	if i.Tag == "" && i.Digest == "" {
+		i.Tag = tagOf(build.Version)
+		if i.Repository == defaultWorkloadsRepository {
+			i.Digest = build.ImageDigest
+		}
+	}
 	fill(&i.PullPolicy, spec.Image.PullPolicy)
 	if i.PullSecrets == nil {
 		i.PullSecrets = append([]string(nil), spec.Image.PullSecrets...)
@@ -47,10 +56,13 @@ func KcpctlImage(spec *v1alpha1.Spec) v1alpha1.Image {
 func tagOf(version string) string { return strings.ReplaceAll(version, "+", "-") }
 
 // WithName returns an image with another name, as users type it: mirror.example.com/kcpctl:v1, or with a digest. A name
-// without a tag gets the tag latest, as in Kubernetes.
+// without both gets the tag latest, as in Kubernetes.
 func WithName(i v1alpha1.Image, name string) v1alpha1.Image {
 	i.Repository, i.Digest, _ = strings.Cut(name, "@")
-	i.Tag = "latest"
+	i.Tag = ""
+	if i.Digest == "" {
+		i.Tag = "latest"
+	}
 	if at := strings.LastIndex(i.Repository, ":"); at > strings.LastIndex(i.Repository, "/") {
 		i.Tag = i.Repository[at+1:]
 		i.Repository = i.Repository[:at]

@@ -2,8 +2,10 @@
 package poll
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -58,12 +60,15 @@ func Until(ctx context.Context, interval time.Duration, report func(reason strin
 	return err
 }
 
+// Reason returns the text of an error as a reason to wait, which is never empty.
+func Reason(err error) string { return cmp.Or(err.Error(), fmt.Sprintf("%T", err)) }
+
 // UntilWorks waits until try returns no error. Its errors are the reasons to wait.
 func UntilWorks(ctx context.Context, interval time.Duration, report func(reason string), try func() error) error {
 	var last error
 	err := Until(ctx, interval, report, func() (string, error) {
 		if last = try(); last != nil {
-			return last.Error(), nil
+			return Reason(last), nil
 		}
 		return "", nil
 	})

@@ -56,6 +56,14 @@ func TestUntilWorks(t *testing.T) {
 			}
 			return nil
 		}))
+		silent := 0
+		require.NoError(t, poll.UntilWorks(ctx, time.Second, nil, func() error {
+			if silent++; silent < 3 {
+				return errors.New("")
+			}
+			return nil
+		}))
+		require.Equal(t, 3, silent)
 		err := poll.UntilWorks(ctx, time.Second, nil, func() error { return refused })
 		require.EqualError(t, err, "no time left: refused")
 		require.ErrorIs(t, err, late)

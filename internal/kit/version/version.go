@@ -13,6 +13,9 @@ import (
 // the build information that Go embeds in every binary, so that `go install` and `go build` work too.
 var version, commit, date string
 
+// imageDigest is the digest of the image of this release. The linker sets it in releases only.
+var imageDigest string
+
 // Info describes a build.
 type Info struct {
 	// Version is the release, or "devel".
@@ -28,6 +31,10 @@ type Info struct {
 	KCP      string   `json:"kcp,omitempty"`
 	KnownKCP []string `json:"knownKCP,omitempty"`
 	Etcd     string   `json:"etcd,omitempty"`
+	// ImageDigest is the digest of the image of this release. It is empty in other builds.
+	ImageDigest string `json:"-"`
+	// Image is the image of kcpctl that setups use by default. The caller sets it.
+	Image string `json:"image,omitempty"`
 	// Newest is the newest release of kcpctl. Only version --check sets it.
 	Newest string `json:"newest,omitempty"`
 }
@@ -41,7 +48,7 @@ func Get() Info {
 // info merges the values of the linker with the build information, which is nil in a binary that was built without
 // modules.
 func info(build *debug.BuildInfo) Info {
-	i := Info{Version: version, Commit: commit, Date: date, Go: runtime.Version(),
+	i := Info{Version: version, Commit: commit, Date: date, ImageDigest: imageDigest, Go: runtime.Version(),
 		Platform: runtime.GOOS + "/" + runtime.GOARCH}
 	if build != nil {
 		vcs := map[string]string{}
@@ -71,6 +78,7 @@ func (i Info) Text() string {
 		{"platform", i.Platform},
 		{"kcp", i.kcp()},
 		{"etcd", i.Etcd},
+		{"image", i.image()},
 		{"newest", i.Newest},
 	} {
 		if f.value != "" {
@@ -78,6 +86,14 @@ func (i Info) Text() string {
 		}
 	}
 	return b.String()
+}
+
+// image returns the image, and a note if there is no digest: in builds that are not a release, and in the image.
+func (i Info) image() string {
+	if i.Image == "" || i.ImageDigest != "" {
+		return i.Image
+	}
+	return i.Image + " (this build does not know its digest)"
 }
 
 // kcp is the default release, followed by all supported ones.

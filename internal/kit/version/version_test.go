@@ -58,6 +58,11 @@ go        go1.26.8
 platform  linux/amd64
 kcp       v0.32.3 (supports v0.32.2, v0.32.3)
 `, i.Text())
+	i.Image = "ghcr.io/kcpctl/kcpctl:v0.1.0"
+	require.Contains(t, i.Text(), "\nimage     "+i.Image+" (this build does not know its digest)\n")
+	i.ImageDigest = "sha256:0123"
+	i.Image += "@" + i.ImageDigest
+	require.Contains(t, i.Text(), "image     ghcr.io/kcpctl/kcpctl:v0.1.0@sha256:0123\n")
 }
 
 func TestJSONRoundTrips(t *testing.T) {

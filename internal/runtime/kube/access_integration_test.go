@@ -42,7 +42,7 @@ func TestAnotherClusterIsRefused(t *testing.T) {
 	require.Equal(t, clierr.Failed, clierr.Code(err))
 	require.ErrorContains(t, err, "(UID another)")
 	require.ErrorContains(t, err, string(r.clusters.home.UID))
-	require.Contains(t, clierr.Hint(err), "--allow-other-cluster")
+	require.Contains(t, clierr.Hint(err), "--allow other-cluster")
 
 	p, err := accepting(other).Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)

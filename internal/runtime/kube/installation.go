@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -186,7 +187,7 @@ func otherCluster(cl *cluster.Client, previous inventory.Placement) error {
 	if previous.UID == "" || cl.UID == "" || previous.UID == cl.UID {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "choose the right context, or accept the cluster with --allow-other-cluster",
+	return clierr.New(clierr.Failed, "choose the right context, or accept the cluster with --allow other-cluster",
 		"the setup was applied to another cluster than this one: cluster %s was context %s (UID %s), and is now "+
 			"context %s (UID %s)",
 		cl.Name, previous.Context, previous.UID, cl.KubeContext, cl.UID)
@@ -248,19 +249,16 @@ func (i *installation) lostRecord(s *clusterState, here bool) error {
 	lost := "its record, which was there, does not exist any more"
 	if !here {
 		restore = "choose the right context; if the cluster was created again: " + restore +
-			", and add --allow-other-cluster"
+			", and add " + risk.OtherCluster.Flag()
 		lost = fmt.Sprintf("its record was on a cluster of that name with UID %s, and this one has UID %s",
 			o.Home.UID, home.UID)
 	}
-	giveUp := fmt.Sprintf("; if they are lost for good, a new installation takes its places over with kcpctl up --%s %s, "+
-		"and --replace-authorities if the PKI is lost, too", FlagAllowLostRecord, o.Installation)
+	giveUp := fmt.Sprintf("; if they are lost for good, a new installation takes its places over with kcpctl up %s, "+
+		"and --replace-authorities if the PKI is lost, too", risk.LostRecord.Of(o.Installation))
 	return clierr.New(clierr.Failed, restore+giveUp,
 		"%s belongs to installation %s of kcp %q, whose root shard is on %s, namespace %s: %s; nothing was changed",
 		s.Where(), o.Installation, i.topology.Name, o.Home.Name, o.Home.Namespace, lost)
 }
-
-// FlagAllowLostRecord is the flag with the ID of an installation whose record is lost for good.
-const FlagAllowLostRecord = "allow-lost-record"
 
 // verifyDistinct refuses two clusters of the setup that are the same place: each would delete what the other has.
 func (i *installation) verifyDistinct(ctx context.Context) error {
@@ -342,7 +340,7 @@ func (i *installation) installedElsewhere(
 		return nil
 	}
 	const hint = "choose the right context and namespace (-n), or install a second kcp of this name with " +
-		"--allow-other-cluster"
+		"--allow other-cluster"
 	home := i.clusters.home
 	for _, k := range known {
 		here := func(cl *cluster.Client) bool { return inventory.PlacementOf(cl).SamePlace(k.Placement) }

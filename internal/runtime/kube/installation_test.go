@@ -127,7 +127,7 @@ func TestVerifyKnownClusters(t *testing.T) {
 	home.UID = "uid-2"
 	_, err = in.verify(t.Context(), inv)
 	require.ErrorContains(t, err, "(UID uid-1)")
-	require.Contains(t, clierr.Hint(err), "--allow-other-cluster")
+	require.Contains(t, clierr.Hint(err), "--allow other-cluster")
 	in.allowOtherCluster = true
 	unknown, err = in.verify(t.Context(), inv)
 	require.NoError(t, err)

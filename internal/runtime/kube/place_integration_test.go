@@ -73,7 +73,7 @@ func requireRefused(t *testing.T, err error, says, hint string) {
 	require.Contains(t, hints(err), hint)
 }
 
-// accepting is a runtime with --allow-other-cluster.
+// accepting is a runtime with --allow other-cluster.
 func accepting(r *Runtime) *Runtime {
 	r.installation.allowOtherCluster = true
 	return r
@@ -89,11 +89,11 @@ func TestTheSameSetupInAnotherNamespaceIsRefused(t *testing.T) {
 	top := second.parse(f.named(sharded), apiserver.Admin)
 
 	_, err := second.plan(top, run.PlanOptions{})
-	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with --allow-other-cluster")
+	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "-n), or install a second kcp of this name with --allow other-cluster")
 	remembers := second.stateDir
 	second.stateDir = t.TempDir()
 	_, err = second.plan(top, run.PlanOptions{})
-	requireRefused(t, err, "is installed in namespace "+f.namespace+" of this cluster, and not in context admin, namespace "+second.namespace, "--allow-other-cluster")
+	requireRefused(t, err, "is installed in namespace "+f.namespace+" of this cluster, and not in context admin, namespace "+second.namespace, "--allow other-cluster")
 	_, err = second.runtime(top).Objects(t.Context())
 	require.Error(t, err, "down is refused too")
 
@@ -133,7 +133,7 @@ func TestTheSameSetupInAnotherContextIsRefused(t *testing.T) {
 	name := r.topology.Object(topology.InventoryPart)
 	require.NoError(t, r.clusters.home.Resource(kind.Secret.GVR()).Delete(t.Context(), name, metav1.DeleteOptions{})) // another cluster has none
 	_, err = other.Plan(t.Context(), objects, run.PlanOptions{})
-	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "--allow-other-cluster")
+	requireRefused(t, err, "was applied to context admin, namespace "+f.namespace+", from this machine", "--allow other-cluster")
 	_, err = accepting(other).Plan(t.Context(), objects, run.PlanOptions{})
 	require.NoError(t, err)
 }

@@ -140,6 +140,13 @@ func (k *Kcp) Unregister(name string) {
 	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
 }
 
+// OwnShards makes each shard the owner of its Shard object: kcp denies writes to those in root (kcp#4371).
+func (k *Kcp) OwnShards() {
+	for _, verb := range []string{"create", "apply", "delete"} {
+		k.Always(verb+" shards", Refuse(http.StatusForbidden, "Forbidden", "use the Admin workspace"))
+	}
+}
+
 // Labels are those of a shard.
 func (k *Kcp) Labels(shard string) map[string]string {
 	k.mu.Lock()

@@ -141,10 +141,15 @@ func (r *commandReference) flags(c *cobra.Command) {
 	}
 }
 
+// valueInUsage is the beginning of a line in the description of a flag that lists its values.
+var valueInUsage = regexp.MustCompile(`\n +(\S+) +`)
+
 // row returns the row of a flag in a table.
 func row(f *pflag.Flag) string {
 	name, usage := nameOf(f)
-	return fmt.Sprintf("| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`), escape(defaultOf(f)), strings.TrimSpace(prose(usage)))
+	cell := strings.TrimSpace(prose(valueInUsage.ReplaceAllString(usage, "\f`$1`: ")))
+	return fmt.Sprintf("| `%s` | %s | %s |\n", strings.ReplaceAll(name, "|", `\|`), escape(defaultOf(f)),
+		strings.ReplaceAll(cell, "\f", "<br>"))
 }
 
 // nameOf returns a flag as the help shows it, such as "-f, --file string", and its description.

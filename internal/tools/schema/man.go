@@ -83,7 +83,7 @@ func (m *page) options(c *cobra.Command) {
 			if value := defaultOf(f); value != "" {
 				usage += fmt.Sprintf(" (default %s)", value)
 			}
-			fmt.Fprintf(m, ".TP\n\\fB%s\\fR\n%s\n", roff(name), strings.ReplaceAll(roff(usage), "\n\n", "\n.IP\n"))
+			fmt.Fprintf(m, ".TP\n\\fB%s\\fR\n%s\n", roff(name), strings.NewReplacer("\n\n", "\n.IP\n", "\n  ", "\n.br\n").Replace(roff(usage)))
 		}
 	}
 }

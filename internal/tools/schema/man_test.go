@@ -21,7 +21,7 @@ import (
 func TestManPages(t *testing.T) {
 	files, err := releaseFiles(cmd.Commands(), edition{"v0.1.0", "2026-11-27"})
 	require.NoError(t, err)
-	macro := regexp.MustCompile(`^\.(TH|SH|SS|TP|IP|PP|EX|EE)( |\n)`)
+	macro := regexp.MustCompile(`^\.(TH|SH|SS|TP|IP|PP|EX|EE|br)( |\n)`)
 	documented := append([]*cobra.Command{cmd.Commands()}, allCommands(cmd.Commands())...)
 	require.Greater(t, len(documented), 50)
 	for _, c := range documented {

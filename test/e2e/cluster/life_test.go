@@ -48,7 +48,7 @@ type refusal struct {
 }
 
 func refusals() []refusal {
-	otherCluster := []string{"11111111-", "hint: ", "--allow-other-cluster"}
+	otherCluster := []string{"11111111-", "hint: ", "--allow other-cluster"}
 	return []refusal{
 		{
 			"a field has another manager",
@@ -71,7 +71,7 @@ func refusals() []refusal {
 				require.NoError(t, err)
 				c.Kubectl("patch", "secret", s.Name+"-inventory", "--namespace", s.Name, "--patch", string(patch)).Run(t.Context(), t).OK(t)
 			},
-			1, otherCluster, []string{"--allow-other-cluster", "--forget-cluster", "default-11111111"},
+			1, otherCluster, []string{"--allow", "other-cluster", "--forget-cluster", "default-11111111"},
 		},
 		{
 			"this machine remembers another cluster",
@@ -81,7 +81,7 @@ func refusals() []refusal {
 				require.NoError(t, err)
 				require.NoError(t, os.WriteFile(file, otherUID(t, raw), 0o600))
 			},
-			1, otherCluster, []string{"--allow-other-cluster"},
+			1, otherCluster, []string{"--allow", "other-cluster"},
 		},
 	}
 }

@@ -55,7 +55,7 @@ func mistakes() []move {
 		}},
 		{"an older release", func(t *testing.T, q *sequence) {
 			q.Edit(t, "version: v0.32.3", "version: v0.32.2")
-			q.Kcpctl(t, "up", "--kcp-bin-dir", framework.Given(t, "E2E_KCP_OLDER_BIN_DIR")).Refused(t, 1, "root-shard", "v0.32.3", "--allow-release-change")
+			q.Kcpctl(t, "up", "--kcp-bin-dir", framework.Given(t, "E2E_KCP_OLDER_BIN_DIR")).Refused(t, 1, "root-shard", "v0.32.3", "--allow release-change")
 		}},
 		{"a release too far", func(t *testing.T, q *sequence) {
 			q.Kcpctl(t, "upgrade", "v0.34.0").Refused(t, 2, "v0.34.0", "hint: ")

@@ -60,7 +60,7 @@ func TestLocalDrainInterrupted(t *testing.T) {
 		s.Kubectl(t, "annotate", "logicalclustermigrations", name, "kcpctl.dev/content-").OK(t)
 		cluster := migration("spec.logicalCluster")
 		s.Kcpctl(t, "remove-shard", "alpha", "--drain", "--yes").Refused(t, 1, "move root:eu to shard beta: ",
-			"so it stays closed on shard beta", "--allow-unverified-copy root:eu", "--workspace "+cluster)
+			"so it stays closed on shard beta", "--allow unverified-copy=root:eu", "--workspace "+cluster)
 		looking := []string{"--user", "me", "--group", "system:masters", "--target", "shard/beta", "--workspace", cluster}
 		look := s.Command("kubeconfig", append(looking, "--", "kubectl", "get", "configmaps", "--output", "name")...)
 		require.Contains(t, look.Run(t.Context(), t).OK(t).Stdout, "configmap/written-")
