@@ -159,7 +159,7 @@ func TestTheHomeNamespaceIsDeleted(t *testing.T) {
 			s.deleteNamespace(s.cluster("eu"), "kcp")
 			want := []string{"belongs to installation " + id, "its record, which was there, does not exist any more",
 				"restore a backup (kcpctl restore", "), or Secret/demo-inventory and Secret/demo-pki in namespace kcp and",
-				"--allow=lost-record=" + id}
+				"--allow lost-record=" + id}
 			for _, who := range []*operator{s.ann, s.bob} {
 				s.says(s.refused(who, "", "up"), want...)
 				s.says(s.refused(who, "", up("--allow=lost-record=demo-another")...), want...)
