@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -27,9 +28,11 @@ func TestEveryBlockIsRun(t *testing.T) {
 	require.NoError(t, err)
 	below, err := filepath.Glob("../*/*_test.go")
 	require.NoError(t, err)
+	integration, err := filepath.Glob("../../integration/*_test.go")
+	require.NoError(t, err)
 	typed := map[run]int{}
 	var tests strings.Builder
-	for _, file := range append(files, below...) {
+	for _, file := range slices.Concat(files, below, integration) {
 		raw, err := os.ReadFile(file)
 		require.NoError(t, err)
 		tests.Write(raw)
