@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -106,7 +107,7 @@ func (o *upgradeOptions) step(from string) (release.Step, error) {
 		return step, clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
 	}
 	if step.Refused != "" && !o.releaseChange { // the running release is also compared, before anything is written
-		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add --allow release-change",
+		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add "+risk.ReleaseChange.Flag(),
 			"cannot upgrade: %s", step.Refused)
 	}
 	return step, nil
@@ -184,8 +185,8 @@ func (o *upgradeOptions) explain(err error, from string) error {
 	up := o.setup.command("up")
 	hint := "components that were not reached still run as before; fix the cause and rerun this command, or run " + up
 	if from != o.version {
-		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s --allow release-change",
-			from, o.setup.file, up)
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s %s",
+			from, o.setup.file, up, risk.ReleaseChange.Flag())
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

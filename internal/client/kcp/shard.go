@@ -207,6 +207,9 @@ func (c *Client) acknowledged(ctx context.Context, shard string, cordoned bool) 
 // does not change its labels after its registration (kcp: pkg/server/server.go). The client's server is the root shard.
 // If shards own their Shard objects, it writes nothing, and fails until the shard has the labels of its flag.
 func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string) error {
+	if c.ownShards {
+		return awaitedLabels(s, want)
+	}
 	changes := map[string]any{}
 	for key, value := range want {
 		if have, ok := s.Labels[key]; !ok || have != value {
@@ -217,9 +220,6 @@ func (c *Client) SetLabels(ctx context.Context, s Shard, want map[string]string)
 		if _, ok := want[key]; !ok {
 			changes[key] = nil // removes it
 		}
-	}
-	if c.ownShards {
-		return awaitedLabels(s, want)
 	}
 	own := slices.Sorted(maps.Keys(want))
 	if len(changes) == 0 && slices.Equal(own, s.OwnLabels) {

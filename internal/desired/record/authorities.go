@@ -50,7 +50,8 @@ func (r *Record) CheckAuthorities(s *pki.State, store string, allowed ...string)
 			"%s does not hold the PKI of installation %s; nothing was changed\n%s",
 			store, r.Installation, strings.Join(slices.Concat(differences, bundles), "\n"))
 	case len(bundles) > 0:
-		return clierr.New(clierr.Failed, HintTrust,
+		return clierr.New(clierr.Failed, "use the PKI store that the setup was applied with, or restore its bundle; "+
+			"if the change is intended, run kcpctl up "+risk.TrustChange.Of("FINGERPRINT")+" with each fingerprint above",
 			"%s does not trust the same certificates as installation %s; nothing was changed\n%s",
 			store, r.Installation, strings.Join(bundles, "\n"))
 	}
@@ -150,10 +151,6 @@ const hintStore = "use the PKI store that the setup was applied with (--pki-dir,
 	"or restore it from a backup with kcpctl certs import; to use different authorities, pass --" +
 	FlagReplaceAuthorities +
 	": all existing kubeconfigs, certificates and service-account tokens then stop working"
-
-// HintTrust is the next step for a bundle with certificates that are not known.
-const HintTrust = "use the PKI store that the setup was applied with, or restore its bundle; if the change is intended, run kcpctl up " +
-	"--allow " + string(risk.TrustChange) + "=FINGERPRINT with each fingerprint above"
 
 // differs returns why fingerprints are neither the recorded ones nor one step of a rotation ahead. It returns "" if
 // they are. Further certificates are compared by bundleChange.

@@ -73,17 +73,14 @@ type problem struct {
 	allowable bool
 }
 
-// hintDataChange is the flag that allows a loss, with the components of all errors with the same next step.
-const hintDataChange = "; if this is intended, because the data was moved or is no longer needed, pass " +
-	"--allow " + string(risk.DataChange) + "=" + clierr.IDs
-
 // refuse returns all problems as errors, each with its next step.
 func refuse(all []problem) error {
 	var errs []error
 	for _, p := range all {
 		hint := p.hint
 		if p.allowable {
-			hint += hintDataChange
+			hint += "; if this is intended, because the data was moved or is no longer needed, pass " +
+				risk.DataChange.Of(clierr.IDs)
 		}
 		errs = append(errs, clierr.About(string(p.id), clierr.Failed, hint, "%s", p.message))
 	}

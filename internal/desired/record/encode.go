@@ -9,6 +9,7 @@ import (
 	"io"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/format"
 )
@@ -111,8 +112,8 @@ func (r *Record) CheckInstallation(named, place string) error {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		"use the file of this installation, or choose the right context and namespace; --allow other-cluster does not "+
-			"help here",
+		"use the file of this installation, or choose the right context and namespace; "+
+			risk.OtherCluster.Flag()+" does not help here",
 		"the setup file is for installation %s (metadata.installation), and %s has installation %s; "+
 			"nothing was changed",
 		named, place, r.Installation)

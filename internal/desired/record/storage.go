@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -152,7 +153,7 @@ func replaced(id topology.ID, was, now Data) problem {
 		message: fmt.Sprintf("%s is on %s of the cluster with UID %s, and %s is now the cluster with UID %s: "+
 			"it would start without its data", id, was.Place(), was.ClusterUID, was.Cluster, now.ClusterUID),
 		hint: "choose the context of the previous cluster, or restore a backup to this one " +
-			"(kcpctl restore --allow other-cluster)",
+			"(kcpctl restore " + risk.OtherCluster.Flag() + ")",
 		allowable: true,
 	}
 }

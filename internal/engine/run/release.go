@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -44,7 +45,7 @@ func (p *preparation) nextReleaseOf(ctx context.Context, it plan.Item, c *topolo
 	}
 	for _, from := range from {
 		if refused, instead := refusedRelease(c.Kind, from, next); refused != "" {
-			return clierr.New(clierr.Failed, instead+"; to do it anyway: --allow release-change",
+			return clierr.New(clierr.Failed, instead+"; to do it anyway: "+risk.ReleaseChange.Flag(),
 				"%s %s %s: %s", c.ID(), what, from, refused)
 		}
 	}

@@ -187,7 +187,7 @@ func otherCluster(cl *cluster.Client, previous inventory.Placement) error {
 	if previous.UID == "" || cl.UID == "" || previous.UID == cl.UID {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "choose the right context, or accept the cluster with --allow other-cluster",
+	return clierr.New(clierr.Failed, "choose the right context, or accept the cluster with "+risk.OtherCluster.Flag(),
 		"the setup was applied to another cluster than this one: cluster %s was context %s (UID %s), and is now "+
 			"context %s (UID %s)",
 		cl.Name, previous.Context, previous.UID, cl.KubeContext, cl.UID)
@@ -339,8 +339,8 @@ func (i *installation) installedElsewhere(
 	if inv.Exists() {
 		return nil
 	}
-	const hint = "choose the right context and namespace (-n), or install a second kcp of this name with " +
-		"--allow other-cluster"
+	hint := "choose the right context and namespace (-n), or install a second kcp of this name with " +
+		risk.OtherCluster.Flag()
 	home := i.clusters.home
 	for _, k := range known {
 		here := func(cl *cluster.Client) bool { return inventory.PlacementOf(cl).SamePlace(k.Placement) }
