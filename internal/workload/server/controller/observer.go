@@ -79,8 +79,8 @@ func (o *observer) run(ctx context.Context) {
 	}
 }
 
-// see requests a look at the APIs if they have changed in the status of the Cluster: the controller adds them when it
-// sees a new Cluster, and adds others when the setup has them.
+// see requests a look at the APIs if they or the UID have changed in the status of the Cluster: the controller adds
+// them when it sees a new Cluster, and adds others when the setup has them.
 func (o *observer) see(cl *api.Cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -96,7 +96,7 @@ func (o *observer) see(cl *api.Cluster) {
 }
 
 // reportOf identifies what is to be reported to a Cluster.
-func reportOf(cl *api.Cluster) string { return fmt.Sprint(cl.UID, byGroup(cl.Status.APIs)) }
+func reportOf(cl *api.Cluster) string { return fmt.Sprint(cl.UID, cl.Status.UID, byGroup(cl.Status.APIs)) }
 
 // set changes the report. If that makes a difference, a heartbeat sends it.
 func (o *observer) set(change func()) {

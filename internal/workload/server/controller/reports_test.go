@@ -97,7 +97,7 @@ func TestSyncersReportAPIsWhenTheStatusHasThem(t *testing.T) {
 	})))
 	<-looked
 	for _, apis := range []string{"{group: apps, resource: deployments}", "{group: apps, resource: deployments}, {resource: services}"} {
-		k.Apply(t, compute, clusters, "{metadata: {name: c1}, status: {apis: ["+apis+"]}}")
+		k.Apply(t, compute, clusters, "{metadata: {name: c1}, status: {uid: one, apis: ["+apis+"]}}")
 		k.eventually(func() bool { return len(k.Names(compute, configMaps)) == strings.Count(apis, "resource") }, apis)
 	}
 }

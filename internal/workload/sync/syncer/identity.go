@@ -61,7 +61,7 @@ func (i *Identity) read(ctx context.Context) error {
 	return nil
 }
 
-// Confirm reads again which physical cluster answers, and fails if a Cluster has another one recorded.
+// Confirm reads again which physical cluster answers, and fails unless a Cluster has its UID recorded.
 func (i *Identity) Confirm(ctx context.Context, c *api.Cluster) error {
 	if err := i.read(ctx); err != nil {
 		return err
@@ -72,10 +72,12 @@ func (i *Identity) Confirm(ctx context.Context, c *api.Cluster) error {
 // differs returns why the physical cluster is not, or may not be, the one that a Cluster was registered for, or nil.
 func (i *Identity) differs(c *api.Cluster) error {
 	switch uid := i.UID(); {
-	case c.Status.UID == "" || c.Status.UID == uid:
-		return nil
 	case uid == "":
 		return fmt.Errorf("the UID of cluster %s is not read yet", c.Name)
+	case c.Status.UID == "":
+		return fmt.Errorf("the status of Cluster %s has no UID yet: the controller records it", c.Name)
+	case c.Status.UID == uid:
+		return nil
 	default:
 		return fmt.Errorf("this is another physical cluster than Cluster %s was registered for: "+
 			"its UID is %s, and not %s", c.Name, uid, c.Status.UID)
@@ -113,10 +115,14 @@ func (s *syncer) identify(ctx context.Context) {
 		klog.FromContext(ctx).Error(err, "Cannot read the identity of the cluster, retrying")
 		return
 	}
-	if s.member.blocked() != nil || !s.member.waits.Swap(false) {
-		return
+	s.resume()
+}
+
+// resume syncs the leaves that waited until the cluster may be written to, if it may.
+func (s *syncer) resume() {
+	if s.member.blocked() == nil && s.member.waits.Swap(false) {
+		s.again(namespaces)
 	}
-	s.again(namespaces)
 }
 
 func (m *member) examine(ctx context.Context) error {
@@ -179,7 +185,10 @@ func (m *member) workspaces() map[string]bool {
 
 // replaced returns why the physical cluster is not, or may not be, the one that the Cluster was registered for, or nil.
 func (m *member) replaced() error {
-	c, _ := m.seen()
+	c, seen := m.seen()
+	if !seen {
+		return fmt.Errorf("the Cluster %s is not read yet", m.Cluster)
+	}
 	return m.Identity.differs(&c)
 }
 

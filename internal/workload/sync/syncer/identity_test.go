@@ -40,7 +40,7 @@ func TestAClusterWithAnotherName(t *testing.T) {
 	require.Equal(t, "3", field(s.below("1a", deployments, "other"), "spec", "replicas"))
 
 	k := s.listed()
-	k.cluster.Store(&api.Cluster{})
+	k.cluster.Store(s.cluster())
 	k.namespacer.secure(t.Context())
 	labels := s.physical.Get("", spaces, "", ns).GetLabels()
 	require.Equal(t, []string{"c1", "baseline"}, []string{labels[api.LabelCluster], labels[api.LabelPodSecurity]})
@@ -96,8 +96,7 @@ func TestDeletionsNeedNoSchema(t *testing.T) {
 // The credentials are for another cluster than before.
 func TestAnotherClusterIsNotUsed(t *testing.T) {
 	s := newSides(t)
-	s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
-	uid := string(s.physical.Get("", spaces, "", "kube-system").GetUID())
+	uid := s.cluster().Status.UID
 	s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, status: {uid: another}}`)
 	s.leaf("1a", "web", "{replicas: 1}")
 	stop := s.start()
@@ -113,13 +112,27 @@ func TestAnotherClusterIsNotUsed(t *testing.T) {
 	s.eventually(func() bool { return s.below("1a", deployments, "web") != nil }, "it is the right one")
 }
 
+// Nothing is written to a cluster whose UID is not recorded, such as after the status of its Cluster was lost.
+func TestAClusterWithoutARecordedUIDWaits(t *testing.T) {
+	s := newSides(t)
+	uid := s.cluster().Status.UID
+	s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, status: {uid: ""}}`)
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.start()
+	s.eventually(func() bool {
+		state := s.reported.Load()
+		return state != nil && state.Objects > 0 && strings.Contains(strings.Join(state.Failures, "\n"), "the status of Cluster c1 has no UID yet")
+	}, "it reports that")
+	require.Empty(t, s.physical.Writes())
+	require.Empty(t, s.kcp.Get("1a", deployments, "shop", "web--c1").GetFinalizers())
+	s.kcp.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: c1}, status: {uid: %s}}`, uid))
+	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "the controller has recorded it")
+}
+
 // Another cluster answers at the address of the first one, with the same authorities, such as after a loss of its etcd.
 func TestAClusterThatAnswersInsteadIsNotFilled(t *testing.T) {
 	t.Parallel() // a sweep reports it
 	s := newSides(t)
-	s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
-	uid := string(s.physical.Get("", spaces, "", "kube-system").GetUID())
-	s.kcp.Apply(t, compute, clusters, fmt.Sprintf(`{metadata: {name: c1}, status: {uid: %s}}`, uid))
 	s.start()
 	s.leaf("1a", "web", "{replicas: 1}")
 	s.eventually(func() bool { return s.condition("1a", "web") == "True Synced: " }, "synced")
@@ -141,7 +154,6 @@ func TestAClusterThatAnswersInsteadIsNotFilled(t *testing.T) {
 // The compute workspace was created again, so that the setup has another ID: its workspaces run in the cluster already.
 func TestNothingRunsTwice(t *testing.T) {
 	s := newSides(t)
-	s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
 	s.physical.Apply(t, "", spaces, `
 {kind: Namespace, apiVersion: v1, metadata: {name: before, labels: {workloads.kcp.dev/setup: another, workloads.kcp.dev/workspace: 1a, workloads.kcp.dev/namespace: shop}}}`)
 	k := s.listed()
@@ -164,7 +176,6 @@ func TestNothingRunsTwice(t *testing.T) {
 // The syncer has just started, and kcp has not applied the claims of the binding when the first leaf comes.
 func TestNothingRunsTwiceBeforeBindingsAreKnown(t *testing.T) {
 	s := newSides(t)
-	s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
 	s.start()
 	s.leaf("2b", "web", "{replicas: 1}")
 	s.eventually(func() bool { return s.condition("2b", "web") == "True Synced: " }, "the syncer has looked, and works")

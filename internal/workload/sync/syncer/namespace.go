@@ -140,10 +140,8 @@ func (n *namespacer) ensure(ctx context.Context, i item) error {
 func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterface, name string,
 	labels map[string]string, i item) error {
 	cl, _ := n.seen()
-	if cl.Status.UID != "" {
-		if err := n.Identity.Confirm(ctx, &cl); err != nil {
-			return err
-		}
+	if err := n.Identity.Confirm(ctx, &cl); err != nil {
+		return err
 	}
 	// The bindings of the workspace may not be known yet: its objects are looked for before the first one is written.
 	if err := n.member.examineOthers(ctx, client, i.Cluster); err != nil {

@@ -43,7 +43,17 @@ func (s *sides) listed(more ...schema.GroupVersionResource) *syncer {
 	k := s.sweeper(s.kcp.URL)
 	k.update(s.Context(), nil, append(k.resources, more...), nil)
 	s.eventually(func() bool { return k.up.Complete() && k.bound.Complete() && k.down.Complete() }, "both sides are listed")
+	require.NoError(s, k.Identity.read(s.Context()))
+	k.cluster.Store(s.cluster())
 	return k
+}
+
+// cluster returns the Cluster.
+func (s *sides) cluster() *api.Cluster {
+	s.Helper()
+	c, err := api.ClusterOf(s.kcp.Get(compute, clusters, "", "c1"))
+	require.NoError(s, err)
+	return c
 }
 
 // space creates the namespace of a workspace that has had objects of a resource.
@@ -71,8 +81,9 @@ metadata: {name: o%d, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, w
 }
 
 // released is the Cluster of a user who releases orphans.
-func released(token string) *api.Cluster {
-	c := &api.Cluster{}
+func (s *sides) released(token string) *api.Cluster {
+	s.Helper()
+	c := s.cluster()
 	c.Annotations = map[string]string{api.AnnotationRemoveOrphans: token}
 	return c
 }
@@ -144,7 +155,7 @@ func TestOrphansAreNotFoundIfKcpCannotBeListed(t *testing.T) {
 			s.eventually(func() bool {
 				return len(endpoints) == 0 || len(k.up.Failures()) == len(k.resources) && len(k.boundClaims()) > 0
 			}, name)
-			k.cluster.Store(released(tokenOf(k.orphans.find(k.resources))))
+			k.cluster.Store(s.released(tokenOf(k.orphans.find(k.resources))))
 			k.sweep(t.Context())
 			require.Len(t, s.physical.Names("", configMaps), 5)
 			require.Empty(t, s.reported.Load().OrphanMessage)
@@ -161,7 +172,7 @@ func TestReleasedOrphansAreRemoved(t *testing.T) {
 	k.sweep(t.Context())
 	message := s.reported.Load().OrphanMessage
 	require.Contains(t, message, "8 objects in cluster c1 have no object in kcp, 1 of them have data, 1 of them are namespaces")
-	k.cluster.Store(released(message[strings.LastIndex(message, "=")+1:]))
+	k.cluster.Store(s.released(message[strings.LastIndex(message, "=")+1:]))
 	s.physical.Apply(t, "", configMaps, fmt.Sprintf(`
 kind: ConfigMap
 apiVersion: v1
@@ -175,7 +186,7 @@ metadata: {name: late, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, 
 	k.sweep(t.Context())
 	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
 	require.Empty(t, s.physical.Names("", volumes), "with the data that the message names")
-	require.Empty(t, s.physical.Names("", spaces))
+	require.Equal(t, []string{"/kube-system"}, s.physical.Names("", spaces))
 	require.Empty(t, s.reported.Load().OrphanMessage)
 }
 
@@ -184,7 +195,7 @@ func TestAReleasedOrphanThatCannotBeRemoved(t *testing.T) {
 	s := newSides(t)
 	s.orphans(2)
 	k := s.listed()
-	k.cluster.Store(released(tokenOf(k.orphans.find(k.resources))))
+	k.cluster.Store(s.released(tokenOf(k.orphans.find(k.resources))))
 	s.physical.Refuse(func(r *http.Request) (int, string) {
 		if r.Method == http.MethodDelete && strings.HasSuffix(r.URL.Path, "/o1") {
 			return http.StatusForbidden, "not today"

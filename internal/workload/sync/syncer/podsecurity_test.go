@@ -12,13 +12,16 @@ func TestNamespacesGetTheLevelOfTheCluster(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "configmaps")
 	k := s.listed()
+	k.cluster.Store(nil)
 	level := func() string {
 		return s.physical.Get("", spaces, "", namespaceOf("1a")).GetLabels()[api.LabelPodSecurity]
 	}
 	k.namespacer.secure(t.Context())
 	require.Empty(t, level(), "the Cluster is not known yet")
 	for _, want := range []api.PodSecurity{api.PodSecurityBaseline, api.PodSecurityRestricted} {
-		k.cluster.Store(&api.Cluster{Spec: api.ClusterSpec{PodSecurity: want}})
+		c := s.cluster()
+		c.Spec.PodSecurity = want
+		k.cluster.Store(c)
 		k.namespacer.secure(t.Context())
 		require.Equal(t, string(want), level())
 		s.eventually(func() bool { return k.down.List(namespaces)[0].GetLabels()[api.LabelPodSecurity] == string(want) }, "the watch sees it")

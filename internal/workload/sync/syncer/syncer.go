@@ -224,6 +224,7 @@ func (s *syncer) followAPIs(ctx context.Context, o watch.Options, workspace stri
 		if s.tenancy.see(c) {
 			s.again(namespaces)
 		}
+		s.resume()
 		if s.See != nil {
 			s.See(c)
 		}

@@ -48,11 +48,12 @@ type sides struct {
 func newSides(t *testing.T) *sides {
 	t.Helper()
 	s := &sides{T: t, kcp: fakeapi.New(t), physical: fakeapi.New(t)}
-	s.kcp.Apply(t, compute, clusters, `
+	system := s.physical.Apply(t, "", spaces, "{kind: Namespace, apiVersion: v1, metadata: {name: kube-system}}")
+	s.kcp.Apply(t, compute, clusters, fmt.Sprintf(`
 apiVersion: workloads.kcp.dev/v1alpha1
 kind: Cluster
 metadata: {name: c1}
-status: {apis: [{group: apps, resource: deployments, version: v1, state: Published}, {group: batch, resource: jobs, version: v1, state: Incompatible}]}`)
+status: {uid: %s, apis: [{group: apps, resource: deployments, version: v1, state: Published}, {group: batch, resource: jobs, version: v1, state: Incompatible}]}`, system.GetUID()))
 	s.kcp.Apply(t, compute, exports, fmt.Sprintf(`
 apiVersion: apis.kcp.io/v1alpha1
 kind: APIExportEndpointSlice

@@ -104,12 +104,13 @@ func TestTheTemplateChanges(t *testing.T) {
 	require.NotNil(t, s.below("1a", deployments, "web"))
 }
 
-func clusterWith(t *testing.T, objects ...string) *api.Cluster {
-	t.Helper()
-	c := &api.Cluster{Spec: api.ClusterSpec{Tenancy: &api.Tenancy{}}}
+func (s *sides) clusterWith(objects ...string) *api.Cluster {
+	s.Helper()
+	c := s.cluster()
+	c.Spec.Tenancy = &api.Tenancy{}
 	for _, text := range objects {
 		o := map[string]any{}
-		require.NoError(t, yaml.Unmarshal([]byte(text), &o))
+		require.NoError(s, yaml.Unmarshal([]byte(text), &o))
 		c.Spec.Tenancy.Objects = append(c.Spec.Tenancy.Objects, o)
 	}
 	return c
@@ -120,7 +121,7 @@ func TestTheTemplateIsRestored(t *testing.T) {
 	s := newSides(t)
 	s.space("1a", "deployments")
 	k := s.listed()
-	k.tenancy.see(clusterWith(t, quota, isolation))
+	k.tenancy.see(s.clusterWith(quota, isolation))
 	defer k.tenancy.live.Stop()
 	settled := func() bool {
 		s.physical.Writes()
@@ -146,6 +147,7 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 	s.physical.Apply(t, "", quotas, fmt.Sprintf(`{kind: ResourceQuota, metadata: {name: team, namespace: %s, labels: {workloads.kcp.dev/template: demo-x}}}`, namespaceOf("1a")))
 	k := s.listed()
 	defer k.tenancy.live.Stop()
+	k.cluster.Store(nil)
 	k.tenancy.fillAll(t.Context())
 	require.NotNil(t, s.below("1a", quotas, "team"), "the Cluster is not known")
 	s.physical.Refuse(func(r *http.Request) (int, string) {
@@ -154,7 +156,7 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 		}
 		return 0, ""
 	})
-	k.tenancy.see(clusterWith(t))
+	k.tenancy.see(s.clusterWith())
 	s.eventually(func() bool {
 		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.ClassCount(api.TemplateResources()[0], "") == 1
 	}, "read in part")
