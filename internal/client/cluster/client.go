@@ -45,9 +45,6 @@ const (
 // systemNamespace exists in every cluster from the start. Its UID identifies the cluster.
 const systemNamespace = "kube-system"
 
-// FieldManager is the name under which API servers know kcpctl's fields.
-const FieldManager = topology.ManagedBy
-
 // ErrConnectTimeout means that an API server did not answer its first request in time.
 var ErrConnectTimeout = fmt.Errorf("no answer within %s", ConnectTimeout)
 

@@ -7,6 +7,8 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/kcpctl/kcpctl/internal/client/object"
 )
 
 // What Scale has set is taken over without a flag; what others have set is not.
@@ -21,9 +23,9 @@ func TestOwnConflict(t *testing.T) {
 		}
 		return apierrors.NewApplyConflict(causes, "conflict")
 	}
-	require.True(t, ownConflict(conflict(FieldManager)))
+	require.True(t, ownConflict(conflict(object.FieldManager)))
 	require.False(t, ownConflict(conflict("kubectl-edit")))
-	require.False(t, ownConflict(conflict(FieldManager, "kubectl-edit")))
+	require.False(t, ownConflict(conflict(object.FieldManager, "kubectl-edit")))
 	require.False(t, ownConflict(errors.New("no answer")))
 	require.False(t, ownConflict(nil))
 }

@@ -13,8 +13,8 @@ import (
 	"k8s.io/apimachinery/pkg/util/wait"
 
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
-	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // pollInterval is how often WaitFor checks its condition.
@@ -28,36 +28,9 @@ func (c *Client) Delete(ctx context.Context, k kind.Kind, seen *unstructured.Uns
 	return c.WaitGone(ctx, k, seen)
 }
 
-// DeleteSeen deletes an object only if it is still the one that was seen, with the same content. Controllers keep
-// writing its status, which does not count as a change. An object that is gone or has been replaced is not an error. An
-// object that was changed is a conflict.
+// DeleteSeen deletes an object only if it is still the one that was seen: see object.Delete.
 func (c *Client) DeleteSeen(ctx context.Context, k kind.Kind, seen *unstructured.Unstructured) error {
-	client := c.For(k)
-	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
-	for {
-		err := client.Delete(ctx, seen.GetName(), metav1.DeleteOptions{
-			PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-		})
-		if !apierrors.IsConflict(err) {
-			if apierrors.IsNotFound(err) {
-				return nil
-			}
-			return err
-		}
-		live, err := client.Get(ctx, seen.GetName(), metav1.GetOptions{})
-		switch {
-		case apierrors.IsNotFound(err):
-			return nil
-		case err != nil:
-			return err
-		case live.GetUID() != uid:
-			return nil
-		case !plan.Same(seen, live) && live.GetDeletionTimestamp() == nil:
-			return clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
-				"%s was changed after this run read it, and was not deleted", plan.RefOf(c.Name, seen))
-		}
-		version = live.GetResourceVersion()
-	}
+	return object.Delete(ctx, c.For(k), seen, plan.RefOf(c.Name, seen))
 }
 
 // WaitGone waits until an object that was deleted and its pods are gone.

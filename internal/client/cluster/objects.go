@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -131,13 +132,6 @@ func (c *Client) Terminating() error {
 		"Namespace/%s (%s) is being deleted", c.Namespace, c.Where())
 }
 
-// ApplyOptions are the options of Apply.
-type ApplyOptions struct {
-	DryRun bool
-	// Force takes over fields that other managers own.
-	Force bool
-}
-
 // slim removes from an object what kcpctl never reads: its managed fields, about half of the memory that it takes.
 func slim(o *unstructured.Unstructured) *unstructured.Unstructured {
 	if o != nil {
@@ -149,7 +143,7 @@ func slim(o *unstructured.Unstructured) *unstructured.Unstructured {
 // Apply sends an object to the API server for server-side apply. The error is the API server's: see Rejected. Fields
 // that Scale has set are no conflict.
 func (c *Client) Apply(
-	ctx context.Context, o *unstructured.Unstructured, opts ApplyOptions,
+	ctx context.Context, o *unstructured.Unstructured, opts object.ApplyOptions,
 ) (*unstructured.Unstructured, error) {
 	out, err := c.apply(ctx, o, opts)
 	if !opts.Force && ownConflict(err) {
@@ -164,23 +158,19 @@ func (c *Client) Apply(
 func ownConflict(err error) bool {
 	all := plan.ConflictsOf(plan.Ref{}, err)
 	return len(all) > 0 && !slices.ContainsFunc(all, func(o plan.Conflict) bool {
-		return !slices.Contains([]string{FieldManager, NamespaceManager, replicasManager}, o.Manager)
+		return !slices.Contains([]string{object.FieldManager, NamespaceManager, replicasManager}, o.Manager)
 	})
 }
 
 func (c *Client) apply(
-	ctx context.Context, o *unstructured.Unstructured, opts ApplyOptions,
+	ctx context.Context, o *unstructured.Unstructured, opts object.ApplyOptions,
 ) (*unstructured.Unstructured, error) {
 	k, err := kind.Of(o.GroupVersionKind())
 	if err != nil {
 		return nil, err
 	}
-	meta := metav1.ApplyOptions{FieldManager: FieldManager, Force: opts.Force}
-	if opts.DryRun {
-		meta.DryRun = []string{metav1.DryRunAll}
-	}
 	if !k.Negotiated() {
-		out, err := c.For(k).Apply(ctx, o.GetName(), o, meta)
+		out, err := object.Apply(ctx, c.For(k), o, opts)
 		return slim(out), err
 	}
 	version, err := c.servedVersion(ctx, k)
@@ -192,7 +182,7 @@ func (c *Client) apply(
 	}
 	as := o.DeepCopy()
 	as.SetAPIVersion(k.Group + "/" + version)
-	out, err := c.For(k).Apply(ctx, o.GetName(), as, meta)
+	out, err := object.Apply(ctx, c.For(k), as, opts)
 	if err == nil {
 		out.SetGroupVersionKind(k.GroupVersionKind)
 	}
@@ -202,12 +192,12 @@ func (c *Client) apply(
 // Scale sets only spec.replicas of an object. Apply sets it again: kcpctl is never in conflict with itself.
 func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: FieldManager})
+	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: object.FieldManager})
 	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
 }
 
 // NamespaceManager is the field manager of the metadata with which kcpctl creates a namespace.
-const NamespaceManager = FieldManager + "-namespace"
+const NamespaceManager = object.FieldManager + "-namespace"
 
 // LeaveNamespace leaves NamespaceManager only one annotation of the namespace. What an apply sets as well remains
 // otherwise when it is no longer wanted: the API server counts the creation as another manager's.
@@ -240,7 +230,7 @@ func (c *Client) LeaveNamespace(ctx context.Context, annotation string) error {
 }
 
 // replicasManager is the field manager of the replicas that kcpctl leaves to others.
-const replicasManager = FieldManager + "-replicas"
+const replicasManager = object.FieldManager + "-replicas"
 
 // LeaveReplicas gives the replicas of an object another field manager. If only kcpctl has set them, an apply without
 // them would set the default of Kubernetes. The next client that scales the object becomes their manager.
@@ -276,7 +266,7 @@ func setsReplicas(live *unstructured.Unstructured) bool {
 				Replicas *struct{} `json:"f:replicas"`
 			} `json:"f:spec"`
 		}
-		return m.Manager == FieldManager && m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.Raw, &fields) == nil &&
+		return m.Manager == object.FieldManager && m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.Raw, &fields) == nil &&
 			fields.Spec.Replicas != nil
 	})
 }
@@ -322,9 +312,9 @@ func (c *Client) Write(ctx context.Context, r schema.GroupVersionResource, in, o
 	}
 	u := &unstructured.Unstructured{Object: o}
 	if in.GetResourceVersion() == "" {
-		u, err = c.Resource(r).Create(ctx, u, metav1.CreateOptions{FieldManager: FieldManager})
+		u, err = c.Resource(r).Create(ctx, u, metav1.CreateOptions{FieldManager: object.FieldManager})
 	} else {
-		u, err = c.Resource(r).Update(ctx, u, metav1.UpdateOptions{FieldManager: FieldManager})
+		u, err = c.Resource(r).Update(ctx, u, metav1.UpdateOptions{FieldManager: object.FieldManager})
 	}
 	if err != nil {
 		return err

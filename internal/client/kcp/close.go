@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
@@ -97,7 +98,7 @@ func (c *Client) mergeCluster(ctx context.Context, cluster string, patch map[str
 	if err != nil {
 		return err
 	}
-	_, err = mergepatch.Send(ctx, all, FieldManager, kcpapi.LogicalClusterName, "", patch, subresources...)
+	_, err = mergepatch.Send(ctx, all, object.FieldManager, kcpapi.LogicalClusterName, "", patch, subresources...)
 	return err
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -75,7 +76,7 @@ func (c *Client) CreateWorkspaceOf(
 	if err != nil {
 		return nil, err
 	}
-	return at.Resource(workspaceResource).Create(ctx, w, metav1.CreateOptions{FieldManager: FieldManager})
+	return at.Resource(workspaceResource).Create(ctx, w, metav1.CreateOptions{FieldManager: object.FieldManager})
 }
 
 func workspaceOf(cluster *unstructured.Unstructured, shard string) (*unstructured.Unstructured, error) {

@@ -16,6 +16,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
@@ -127,7 +128,7 @@ func (c *Client) ReleaseExported(ctx context.Context, path string, e Exported, f
 		return err
 	}
 	left := slices.DeleteFunc(slices.Clone(e.Finalizers), func(f string) bool { return f == finalizer })
-	_, err = mergepatch.Send(ctx, at.Resource(e.GroupVersionResource).Namespace(e.Namespace), FieldManager, e.Name, "",
+	_, err = mergepatch.Send(ctx, at.Resource(e.GroupVersionResource).Namespace(e.Namespace), object.FieldManager, e.Name, "",
 		map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": e.version}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the finalizer %s from %s: %w", finalizer, e, err)

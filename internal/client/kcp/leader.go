@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
@@ -60,7 +61,7 @@ func (c *Client) Release(ctx context.Context, l Leader) error {
 		return err
 	}
 	leases := local.Resource(leaseResource).Namespace(leaseNamespace)
-	_, err = mergepatch.Send(ctx, leases, FieldManager, leaseName, "", map[string]any{
+	_, err = mergepatch.Send(ctx, leases, object.FieldManager, leaseName, "", map[string]any{
 		"metadata": map[string]any{"resourceVersion": l.Version}, "spec": map[string]any{"holderIdentity": ""},
 	})
 	if err != nil {

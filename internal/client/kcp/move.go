@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
@@ -257,6 +258,6 @@ func (m *Move) setPhase(ctx context.Context, now *unstructured.Unstructured, pha
 }
 
 func (m *Move) merge(ctx context.Context, name string, patch map[string]any, subresources ...string) error {
-	_, err := mergepatch.Send(ctx, m.migrations, FieldManager, name, "", patch, subresources...)
+	_, err := mergepatch.Send(ctx, m.migrations, object.FieldManager, name, "", patch, subresources...)
 	return err
 }

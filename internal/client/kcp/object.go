@@ -17,11 +17,10 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
-
-// FieldManager is the field manager of the objects that kcpctl applies in workspaces.
-const FieldManager = "kcpctl"
 
 // ErrNotServed means that a workspace does not serve the API of an object.
 var ErrNotServed = errors.New("the workspace does not serve this API")
@@ -77,24 +76,16 @@ func (c *Client) ApplyObject(ctx context.Context, p Place, o *unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
-	options := metav1.ApplyOptions{FieldManager: FieldManager, Force: force}
-	if dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
-	return client.Apply(ctx, p.Name, o, options)
+	return object.Apply(ctx, client, o, object.ApplyOptions{DryRun: dryRun, Force: force})
 }
 
-// DeleteObject deletes an object in a workspace if it is still the one that was seen: it has the same UID and
-// resourceVersion.
+// DeleteObject deletes an object in a workspace if it is still the one that was seen: see object.Delete.
 func (c *Client) DeleteObject(ctx context.Context, p Place, seen *unstructured.Unstructured) error {
 	client, err := c.resource(ctx, p)
 	if err != nil {
 		return err
 	}
-	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
-	return client.Delete(ctx, p.Name, metav1.DeleteOptions{
-		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-	})
+	return object.Delete(ctx, client, seen, plan.RefIn(p.Workspace, seen))
 }
 
 // PatchObject merges a patch into an object in a workspace, and returns the result. It fails if the object does not
@@ -104,7 +95,7 @@ func (c *Client) PatchObject(ctx context.Context, p Place, patch map[string]any)
 	if err != nil {
 		return nil, err
 	}
-	return mergepatch.Send(ctx, client, FieldManager, p.Name, "", patch)
+	return mergepatch.Send(ctx, client, object.FieldManager, p.Name, "", patch)
 }
 
 // resource returns a client for the resource of an object.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/pager"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -67,7 +68,7 @@ func (c *Client) touch(ctx context.Context, r schema.GroupVersionResource, o *me
 	at, err := c.metadata(cluster)
 	if err == nil {
 		_, err = at.Resource(r).Namespace(o.GetNamespace()).Patch(ctx, o.GetName(), types.MergePatchType, []byte("{}"),
-			metav1.PatchOptions{FieldManager: FieldManager})
+			metav1.PatchOptions{FieldManager: object.FieldManager})
 	}
 	deleted := apierrors.IsNotFound(err) && !apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 	if err == nil || deleted {

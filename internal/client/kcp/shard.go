@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
@@ -255,7 +256,7 @@ func (c *Client) patchShard(ctx context.Context, shard string, metadata map[stri
 	if err != nil {
 		return err
 	}
-	_, err = mergepatch.Send(ctx, at.Resource(shardResource), FieldManager, shard, "",
+	_, err = mergepatch.Send(ctx, at.Resource(shardResource), object.FieldManager, shard, "",
 		map[string]any{"metadata": metadata})
 	return err
 }

@@ -7,6 +7,7 @@ import (
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -37,6 +38,16 @@ func ConflictsOf(ref Ref, err error) []Conflict {
 		}
 	}
 	return out
+}
+
+// DryRun sets the result of an apply, which must be a dry run. If other managers own fields, it is applied again with
+// force, and these fields are returned.
+func (i *Item) DryRun(apply func(force bool) (*unstructured.Unstructured, error)) (found []Conflict, err error) {
+	i.Merged, err = apply(false)
+	if found = ConflictsOf(i.Ref, err); found != nil {
+		i.Merged, err = apply(true)
+	}
+	return found, err
 }
 
 // manager returns the manager in a message such as: conflict with "kubectl-edit" using apps/v1 at 2026-11-20T17:45:12Z.

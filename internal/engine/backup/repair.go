@@ -160,7 +160,7 @@ func (r *Repair) adopt(ctx context.Context, now *live.Reading, cluster live.Obje
 
 // delete deletes an object that is still the one that was read, and waits until it is gone.
 func (r *Repair) delete(ctx context.Context, t content.Tear, o live.Object, p kcp.Place) error {
-	if err := o.Client.DeleteObject(ctx, p, o.Unstructured); err != nil && !apierrors.IsNotFound(err) {
+	if err := o.Client.DeleteObject(ctx, p, o.Unstructured); err != nil {
 		return err
 	}
 	report := func(reason string) { r.step(t.Path, run.Running, reason) }

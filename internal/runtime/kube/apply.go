@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
@@ -52,7 +53,7 @@ func (a *applier) applyOne(ctx context.Context, it plan.Item, force bool) error 
 			return err
 		}
 	}
-	out, err := cl.Apply(ctx, it.Want, cluster.ApplyOptions{Force: force})
+	out, err := cl.Apply(ctx, it.Want, object.ApplyOptions{Force: force})
 	if err != nil {
 		return cl.Rejected(it.Ref, err)
 	}

@@ -8,8 +8,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -110,7 +110,7 @@ func TestObjectsOfAnotherSetupAreConflicts(t *testing.T) {
 	f := newFixture(t, sharded)
 	r := f.runtime(f.topology)
 	f.up(r, run.PlanOptions{})
-	f.as(cluster.FieldManager, r, kind.ConfigMap, "mine", map[string]any{"data": map[string]any{"a": "b"}, "metadata": map[string]any{
+	f.as(object.FieldManager, r, kind.ConfigMap, "mine", map[string]any{"data": map[string]any{"a": "b"}, "metadata": map[string]any{
 		"labels": map[string]any{topology.LabelSetup: "other", topology.LabelApplySet: "applyset-x-v1"}}})
 	objects := f.objects(r)
 	foreign := objects[len(objects)-1]

@@ -10,6 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
@@ -62,7 +63,7 @@ func (m *etcdMembers) setStart(ctx context.Context, c *topology.Component, env m
 		return err
 	}
 	// It belongs to kcpctl alone: a manual edit must not keep a member from joining.
-	_, err = cl.Apply(ctx, o, cluster.ApplyOptions{Force: true})
+	_, err = cl.Apply(ctx, o, object.ApplyOptions{Force: true})
 	return cl.Explain(err, "apply ConfigMap/%s/%s", cl.Namespace, name)
 }
 

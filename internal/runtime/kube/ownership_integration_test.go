@@ -11,8 +11,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/test/apiserver"
@@ -57,7 +57,7 @@ func TestFieldsWithoutADifferenceAreNoConflict(t *testing.T) {
 	require.Contains(t, p.Notes()[0], "fieldRef, and no value changes")
 	items := only(p.Items, "", plan.Change)
 	require.NoError(t, r.Apply(t.Context(), items, run.PlanOptions{Force: true}))
-	_, err = r.clusters.home.Apply(t.Context(), items[0].Want, cluster.ApplyOptions{DryRun: true})
+	_, err = r.clusters.home.Apply(t.Context(), items[0].Want, object.ApplyOptions{DryRun: true})
 	require.NoError(t, err, "kcpctl is its manager")
 }
 

@@ -9,8 +9,8 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -115,11 +115,9 @@ func (p *planner) compare(
 	it.Want = plan.KeepRestart(it.Want, it.Live)
 	owner := foreignOwner(it)
 	want := plan.KeepReplicas(it.Want, it.Live)
-	it.Merged, err = s.Apply(ctx, want, cluster.ApplyOptions{DryRun: true})
-	fields := plan.ConflictsOf(it.Ref, err)
-	if fields != nil {
-		it.Merged, err = s.Apply(ctx, want, cluster.ApplyOptions{DryRun: true, Force: true})
-	}
+	fields, err := it.DryRun(func(force bool) (*unstructured.Unstructured, error) {
+		return s.Apply(ctx, want, object.ApplyOptions{DryRun: true, Force: force})
+	})
 	if err != nil {
 		return it, nil, s.Rejected(it.Ref, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/etcd/transfer"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -244,11 +245,11 @@ func (r *restorer) ensureClaim(ctx context.Context, cl *cluster.Client, v *rende
 		}
 	}
 	if v.Component.Kind != topology.Etcd { // the setup applies it
-		_, err := cl.Apply(ctx, claim, cluster.ApplyOptions{})
+		_, err := cl.Apply(ctx, claim, object.ApplyOptions{})
 		return cl.Explain(err, "apply %s", claimRef(claim))
 	}
 	_, err = cl.For(kind.PersistentVolumeClaim).Create(ctx, claim,
-		metav1.CreateOptions{FieldManager: cluster.FieldManager})
+		metav1.CreateOptions{FieldManager: object.FieldManager})
 	if apierrors.IsAlreadyExists(err) {
 		return nil
 	}

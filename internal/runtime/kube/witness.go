@@ -9,6 +9,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -88,7 +89,7 @@ func (w *witnesses) note(ctx context.Context, rec *record.Record) error {
 		o.SetLabels(map[string]string{topology.LabelSetup: w.topology.Name,
 			"app.kubernetes.io/managed-by": topology.ManagedBy})
 		cl.AddTo(o)
-		_, err = cl.Apply(ctx, o, cluster.ApplyOptions{Force: true})
+		_, err = cl.Apply(ctx, o, object.ApplyOptions{Force: true})
 		return cl.Explain(err, "write ConfigMap/%s/%s", cl.Namespace, o.GetName())
 	})
 }

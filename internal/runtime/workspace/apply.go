@@ -5,13 +5,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
@@ -178,24 +176,7 @@ func (s *objects) delete(ctx context.Context, items []plan.Item) error {
 	return inOrder(ctx, items, func(a, b plan.Item) int { return parentsFirst(b, a) }, s.deleteOne)
 }
 
-// internalPrefix is the prefix of annotations that kcp itself writes: it marks the ClusterRoles and bindings that it
-// replicates, also when another one is deleted (kcp: pkg/reconciler/cache/labelclusterrolebindings,
-// ReplicateAnnotationKey).
-const internalPrefix = "internal.kcp.io/"
-
-// withoutInternal returns an object without the annotations that kcp itself writes.
-func withoutInternal(o *unstructured.Unstructured) *unstructured.Unstructured {
-	out, all := o.DeepCopy(), o.GetAnnotations()
-	maps.DeleteFunc(all, func(key, _ string) bool { return strings.HasPrefix(key, internalPrefix) })
-	if len(all) == 0 {
-		all = nil
-	}
-	out.SetAnnotations(all)
-	return out
-}
-
-// deleteOne deletes an object only if it is still the one that was seen, with the same content, and waits until it is
-// gone. Controllers keep writing its status and annotations of kcp, which does not count as a change.
+// deleteOne deletes an object only if it is still the one that was seen, and waits until it is gone.
 func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 	at, err := s.in(it.Workspace)
 	if err != nil {
@@ -209,25 +190,16 @@ func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 			return nil
 		}
 	}
-	seen := it.Live.DeepCopy()
-	deleted := false
+	if err := at.DeleteObject(ctx, placeOf(it.Ref), it.Live); err != nil {
+		return fmt.Errorf("delete %s: %w", it.Ref, err)
+	}
 	return poll.Until(ctx, pollInterval, nil, func() (string, error) {
 		live, err := at.Object(ctx, placeOf(it.Ref))
-		switch {
-		case err != nil:
+		if err != nil {
 			return "", fmt.Errorf("read %s: %w", it.Ref, err)
-		case live == nil || live.GetUID() != seen.GetUID():
-			return "", nil
-		case live.GetDeletionTimestamp() == nil && !plan.Same(withoutInternal(seen), withoutInternal(live)):
-			return "", clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
-				"%s was changed after this run read it, and was not deleted", it.Ref)
 		}
-		if !deleted && live.GetDeletionTimestamp() == nil {
-			err := at.DeleteObject(ctx, placeOf(it.Ref), live)
-			if err != nil && !apierrors.IsConflict(err) && !apierrors.IsNotFound(err) {
-				return "", fmt.Errorf("delete %s: %w", it.Ref, err)
-			}
-			deleted = err == nil
+		if live == nil || live.GetUID() != it.Live.GetUID() {
+			return "", nil
 		}
 		return fmt.Sprintf("wait for %s to be gone", it.Ref), nil
 	})

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -52,7 +53,7 @@ func (p *planner) foreign(it plan.Item) []plan.Conflict {
 		return nil
 	default:
 		for _, m := range it.Live.GetManagedFields() {
-			if m.Subresource == "" && m.Manager != kcp.FieldManager {
+			if m.Subresource == "" && m.Manager != object.FieldManager {
 				manager = m.Manager
 				break
 			}

@@ -92,11 +92,9 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 	}
 	it.Note = note
 	owner := p.foreign(*it)
-	it.Merged, err = p.applyObject(ctx, it.Ref, want, true, false)
-	fields := plan.ConflictsOf(it.Ref, err)
-	if fields != nil {
-		it.Merged, err = p.applyObject(ctx, it.Ref, want, true, true)
-	}
+	fields, err := it.DryRun(func(force bool) (*unstructured.Unstructured, error) {
+		return p.applyObject(ctx, it.Ref, want, true, force)
+	})
 	if it.Live == nil && err != nil {
 		waits, failed := p.mayWait(ctx, it.Ref, want, err)
 		if failed != nil {

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -225,7 +226,7 @@ func (i *Installation) patch(
 	ctx context.Context, client dynamic.ResourceInterface, o unstructured.Unstructured, metadata map[string]any,
 ) error {
 	metadata["resourceVersion"] = o.GetResourceVersion()
-	_, err := mergepatch.Send(ctx, client, cluster.FieldManager, o.GetName(), o.GetUID(),
+	_, err := mergepatch.Send(ctx, client, object.FieldManager, o.GetName(), o.GetUID(),
 		map[string]any{"metadata": metadata})
 	switch {
 	case apierrors.IsNotFound(err):

@@ -17,6 +17,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/object"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -77,11 +79,7 @@ func (c *Client) DeleteNamespace(ctx context.Context, seen *unstructured.Unstruc
 	if err != nil || len(contents) > 0 {
 		return slices.Concat(contents, []string{""})[0], err
 	}
-	err = c.DeleteObject(ctx, kcp.Place{GroupVersionKind: seen.GroupVersionKind(), Name: seen.GetName()}, seen)
-	if apierrors.IsNotFound(err) {
-		return "", nil
-	}
-	return "", err
+	return "", c.DeleteObject(ctx, kcp.Place{GroupVersionKind: seen.GroupVersionKind(), Name: seen.GetName()}, seen)
 }
 
 // ApplyObject applies an object by server-side apply, and returns the result. With dryRun nothing is written. With
@@ -91,23 +89,16 @@ func (c *Client) ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.U
 	if err := c.connect(ctx); err != nil {
 		return nil, err
 	}
-	options := metav1.ApplyOptions{FieldManager: kcp.FieldManager, Force: force}
-	if dryRun {
-		options.DryRun = []string{metav1.DryRunAll}
-	}
-	out, err := c.resource(p).Apply(ctx, p.Name, o, options)
+	out, err := object.Apply(ctx, c.resource(p), o, object.ApplyOptions{DryRun: dryRun, Force: force})
 	return out, c.in(err)
 }
 
-// DeleteObject deletes an object if it is still the one that was seen: it has the same UID and resourceVersion.
+// DeleteObject deletes an object if it is still the one that was seen: see object.Delete.
 func (c *Client) DeleteObject(ctx context.Context, p kcp.Place, seen *unstructured.Unstructured) error {
 	if err := c.connect(ctx); err != nil {
 		return err
 	}
-	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
-	return c.in(c.resource(p).Delete(ctx, p.Name, metav1.DeleteOptions{
-		PropagationPolicy: &background, Preconditions: &metav1.Preconditions{UID: &uid, ResourceVersion: &version},
-	}))
+	return c.in(object.Delete(ctx, c.resource(p), seen, plan.RefIn(p.Workspace, seen)))
 }
 
 // connect makes sure, once, that the API server answers: requests to one that does not are repeated for long.

@@ -96,7 +96,9 @@ func (o *observer) see(cl *api.Cluster) {
 }
 
 // reportOf identifies what is to be reported to a Cluster.
-func reportOf(cl *api.Cluster) string { return fmt.Sprint(cl.UID, cl.Status.UID, byGroup(cl.Status.APIs)) }
+func reportOf(cl *api.Cluster) string {
+	return fmt.Sprint(cl.UID, cl.Status.UID, byGroup(cl.Status.APIs))
+}
 
 // set changes the report. If that makes a difference, a heartbeat sends it.
 func (o *observer) set(change func()) {
