@@ -23,7 +23,7 @@ import (
 )
 
 const (
-	// requestTimeout is how long an answer may take: longer than etcd itself waits for a quorum.
+	// requestTimeout is how long an answer may pause: longer than etcd itself waits for a quorum.
 	requestTimeout = 10 * time.Second
 	// maxAnswer is how much of an answer is read, in bytes.
 	maxAnswer = 1 << 20
@@ -120,14 +120,14 @@ func (c *Client) call(ctx context.Context, method string, message []byte) ([]byt
 
 // callUpTo reads an answer of less than some bytes.
 func (c *Client) callUpTo(ctx context.Context, method string, message []byte, most int64) ([]byte, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, requestTimeout, errNoAnswer)
-	defer cancel()
+	ctx, arrives, stop := withPauses(ctx, requestTimeout, errNoAnswer)
+	defer stop()
 	resp, err := c.send(ctx, method, message)
 	if err != nil {
 		return nil, err
 	}
 	defer resp.Body.Close()
-	raw, err := io.ReadAll(io.LimitReader(resp.Body, most)) // the trailers follow
+	raw, err := io.ReadAll(io.LimitReader(arrives(resp.Body), most)) // the trailers follow
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}
@@ -160,6 +160,28 @@ func (c *Client) send(ctx context.Context, method string, message []byte) (*http
 	}
 	return resp, nil
 }
+
+// withPauses returns a context that ends with a cause when no data arrives for a time: neither a first byte, nor the next
+// one of the reader that arrives returns. A large answer over a slow connection takes as long as it takes.
+func withPauses(ctx context.Context, longest time.Duration, cause error) (
+	_ context.Context, arrives func(io.Reader) io.Reader, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	timer := time.AfterFunc(longest, func() { cancel(cause) })
+	arrives = func(r io.Reader) io.Reader {
+		return readerFunc(func(b []byte) (int, error) {
+			timer.Reset(longest)
+			defer timer.Stop() // what the caller does with the data counts as no pause
+			return r.Read(b)
+		})
+	}
+	return ctx, arrives, func() { timer.Stop(); cancel(nil) }
+}
+
+// readerFunc is a function that reads.
+type readerFunc func([]byte) (int, error)
+
+// Read implements io.Reader.
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
 
 // withCause replaces the error of a canceled request by the cause.
 func withCause(ctx context.Context, err error) error {

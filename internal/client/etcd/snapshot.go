@@ -29,23 +29,21 @@ type Progress func(done, total int64)
 // them. The member fixes its state when it begins to send, which is when begun is called. After an error, w has no
 // complete snapshot.
 func (c *Client) Snapshot(ctx context.Context, w io.Writer, begun func(), report Progress) error {
-	ctx, cancel := context.WithCancelCause(ctx)
-	defer cancel(nil)
-	stalled := time.AfterFunc(stallTimeout, func() { cancel(errStalled) })
-	defer stalled.Stop()
+	ctx, arrives, stop := withPauses(ctx, stallTimeout, errStalled)
+	defer stop()
 	resp, err := c.send(ctx, "Maintenance/Snapshot", nil)
 	if err != nil {
 		return err
 	}
 	defer resp.Body.Close()
 	s := &snapshot{to: w, sum: sha256.New(), begun: begun, report: report}
+	body := arrives(resp.Body)
 	for {
-		message, err := readMessage(resp.Body)
+		message, err := readMessage(body)
 		if errors.Is(err, io.EOF) {
 			break
 		}
 		if err == nil {
-			stalled.Reset(stallTimeout)
 			err = s.add(message)
 		}
 		if err != nil {
