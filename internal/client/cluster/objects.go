@@ -192,7 +192,8 @@ func (c *Client) apply(
 // Scale sets only spec.replicas of an object. Apply sets it again: kcpctl is never in conflict with itself.
 func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas int32) error {
 	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: object.FieldManager})
+	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch,
+		metav1.PatchOptions{FieldManager: object.FieldManager})
 	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
 }
 
@@ -266,8 +267,8 @@ func setsReplicas(live *unstructured.Unstructured) bool {
 				Replicas *struct{} `json:"f:replicas"`
 			} `json:"f:spec"`
 		}
-		return m.Manager == object.FieldManager && m.FieldsV1 != nil && json.Unmarshal(m.FieldsV1.Raw, &fields) == nil &&
-			fields.Spec.Replicas != nil
+		return m.Manager == object.FieldManager && m.FieldsV1 != nil &&
+			json.Unmarshal(m.FieldsV1.Raw, &fields) == nil && fields.Spec.Replicas != nil
 	})
 }
 

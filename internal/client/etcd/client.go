@@ -161,8 +161,8 @@ func (c *Client) send(ctx context.Context, method string, message []byte) (*http
 	return resp, nil
 }
 
-// withPauses returns a context that ends with a cause when no data arrives for a time: neither a first byte, nor the next
-// one of the reader that arrives returns. A large answer over a slow connection takes as long as it takes.
+// withPauses returns a context that ends with a cause when no data arrives for a time: neither a first byte, nor the
+// next one of the reader that arrives returns. A large answer over a slow connection takes as long as it takes.
 func withPauses(ctx context.Context, longest time.Duration, cause error) (
 	_ context.Context, arrives func(io.Reader) io.Reader, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)

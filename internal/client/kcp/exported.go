@@ -128,7 +128,8 @@ func (c *Client) ReleaseExported(ctx context.Context, path string, e Exported, f
 		return err
 	}
 	left := slices.DeleteFunc(slices.Clone(e.Finalizers), func(f string) bool { return f == finalizer })
-	_, err = mergepatch.Send(ctx, at.Resource(e.GroupVersionResource).Namespace(e.Namespace), object.FieldManager, e.Name, "",
+	objects := at.Resource(e.GroupVersionResource).Namespace(e.Namespace)
+	_, err = mergepatch.Send(ctx, objects, object.FieldManager, e.Name, "",
 		map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": e.version}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the finalizer %s from %s: %w", finalizer, e, err)

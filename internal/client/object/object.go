@@ -1,5 +1,5 @@
-// Package object applies and deletes one object of an API server: that of a cluster of the setup, of a workspace, or of
-// a physical cluster.
+// Package object applies and deletes one object of an API server: of a cluster of the setup, of a workspace, or of a
+// physical cluster.
 package object
 
 import (

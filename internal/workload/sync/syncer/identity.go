@@ -159,8 +159,8 @@ func (m *member) examineOthers(ctx context.Context, client dynamic.ResourceInter
 		ns := &list.Items[i]
 		if of := ns.GetLabels()[api.LabelWorkspace]; own[of] || of == workspace && workspace != "" {
 			other = fmt.Sprintf("namespace %s of cluster %s has objects of workspace %s under the ID %s of a setup, "+
-				"and this one is %s: they would run twice. Delete the namespace if its workloads are not needed", ns.GetName(), m.Cluster, of,
-				ns.GetLabels()[api.LabelSetup], m.Setup)
+				"and this one is %s: they would run twice. Delete the namespace if its workloads are not needed",
+				ns.GetName(), m.Cluster, of, ns.GetLabels()[api.LabelSetup], m.Setup)
 			break
 		}
 	}
