@@ -113,11 +113,15 @@ interrupted.`,
 	return c
 }
 
+// replaceLost accepts that the record of one installation is lost. Its ID may be given several times.
 func (o *upOptions) replaceLost(ids []string) error {
-	if len(ids) > 1 {
-		return errors.New("a setup has one installation")
+	for _, id := range ids {
+		if known := o.setup.allowLostRecord; known != "" && id != known {
+			return fmt.Errorf("a setup has one installation, and %s and %s are two: "+
+				"give only the ID from the message that refuses the run", known, id)
+		}
+		o.setup.allowLostRecord = id
 	}
-	o.setup.allowLostRecord = ids[0]
 	return nil
 }
 
