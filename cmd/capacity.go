@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -42,14 +41,6 @@ file.`, 100*usage.Full),
 	return c
 }
 
-// capacityList is the result in machineFormats.
-type capacityList struct {
-	APIVersion string           `json:"apiVersion"`
-	Kind       string           `json:"kind"`
-	Name       string           `json:"name"`
-	Items      []usage.Capacity `json:"items"`
-}
-
 func (o *capacityOptions) run(ctx context.Context) error {
 	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
@@ -66,9 +57,7 @@ func (o *capacityOptions) run(ctx context.Context) error {
 	}
 	all := usage.Capacities(measured)
 	if o.output != "" {
-		err = encode(o.env.Streams.Out, o.output, capacityList{
-			APIVersion: v1alpha1.APIVersion, Kind: "CapacityList", Name: s.topology.Name, Items: all,
-		})
+		err = encode(o.env.Streams.Out, o.output, listOf("CapacityList", s.topology.Name, all))
 	} else {
 		o.print(all)
 	}

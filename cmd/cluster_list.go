@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 )
@@ -54,14 +53,6 @@ because it has been not ready for longer than evictAfter, or False with the reas
 	return c
 }
 
-// physicalList is the result in machineFormats.
-type physicalList struct {
-	APIVersion string         `json:"apiVersion"`
-	Kind       string         `json:"kind"`
-	Name       string         `json:"name"`
-	Items      []*api.Cluster `json:"items"`
-}
-
 func (o *clusterListOptions) run(ctx context.Context) error {
 	s, c, err := openCompute(ctx, o.env, &o.setup)
 	if err != nil {
@@ -78,9 +69,7 @@ func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string,
 		return err
 	}
 	if o.output != "" && o.output != outputWide {
-		return encode(o.env.Streams.Out, o.output, physicalList{
-			APIVersion: v1alpha1.APIVersion, Kind: "ClusterList", Name: setup, Items: append([]*api.Cluster{}, all...),
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("ClusterList", setup, all))
 	}
 	header := []string{"NAME", "READY", "REASON", "SCHEDULABLE", "MODE", "VERSION", "APIS", "LEAVES", "AGE"}
 	if o.output == outputWide {

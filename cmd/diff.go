@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/diff"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -117,10 +116,7 @@ func unknownDifferences(p *plan.Plan) error {
 
 // differenceList is the result in machineFormats.
 type differenceList struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
-	Name       string       `json:"name"`
-	Items      []diff.Entry `json:"items"`
+	list[diff.Entry]
 	// Refusals are why up would refuse the change.
 	Refusals []clierr.Problem `json:"refusals,omitempty"`
 	// Unreachable are the clusters whose objects are unknown.
@@ -152,12 +148,11 @@ func (o *diffOptions) print(p *plan.Plan, d ui.Difference) error {
 	case outputMarkdown:
 		return ui.PrintMarkdown(out, d)
 	}
-	list := differenceList{
-		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: d.Name,
-		Items: append([]diff.Entry{}, d.Entries...), Refusals: clierr.Problems(d.Refused), Unreachable: p.Unreachable,
+	all := differenceList{
+		list: listOf("DifferenceList", d.Name, d.Entries), Refusals: clierr.Problems(d.Refused), Unreachable: p.Unreachable,
 	}
 	if p.NoAnswer != nil {
-		list.WorkspacesUnknown = p.NoAnswer.Error()
+		all.WorkspacesUnknown = p.NoAnswer.Error()
 	}
-	return encode(out, o.output, list)
+	return encode(out, o.output, all)
 }

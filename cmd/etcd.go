@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -78,14 +77,6 @@ server. A member is healthy if it can read what a majority of the members has ag
 	return c
 }
 
-// memberList is the result in machineFormats.
-type memberList struct {
-	APIVersion string           `json:"apiVersion"`
-	Kind       string           `json:"kind"`
-	Name       string           `json:"name"`
-	Items      []run.EtcdMember `json:"items"`
-}
-
 func (o *etcdMembersOptions) run(ctx context.Context) error {
 	s, err := loadMembers(o.env, &o.setup)
 	if err != nil {
@@ -104,7 +95,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := []run.EtcdMember{}
+	var found []run.EtcdMember
 	for _, c := range etcds {
 		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
 			continue
@@ -116,9 +107,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 		found = append(found, some...)
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, memberList{
-			APIVersion: v1alpha1.APIVersion, Kind: "EtcdMemberList", Name: s.topology.Name, Items: found,
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("EtcdMemberList", s.topology.Name, found))
 	}
 	if len(found) == 0 {
 		o.env.noneFound("members of managed etcds", fmt.Sprintf("kcp %q", s.topology.Name))

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
@@ -59,14 +58,6 @@ possible. Nothing is applied: that is what up does.`,
 	return c
 }
 
-// revisionList is the result in machineFormats, oldest revision first.
-type revisionList struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Name       string          `json:"name"`
-	Items      []plan.Revision `json:"items"`
-}
-
 func (o *historyOptions) validate() error {
 	if o.full && (o.revision == 0 || o.write) {
 		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
@@ -103,10 +94,7 @@ func (o *historyOptions) run(ctx context.Context) error {
 	}
 	s.noteRuns(ctx)
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, revisionList{
-			APIVersion: v1alpha1.APIVersion, Kind: "RevisionList", Name: s.topology.Name,
-			Items: append([]plan.Revision{}, history...),
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("RevisionList", s.topology.Name, history))
 	}
 	if len(history) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "kcp %q was never applied to %s.\n", s.topology.Name, s.runtime.Where())

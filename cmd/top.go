@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -50,14 +49,6 @@ without watches. ETCD is the size of the database, and the quota at which etcd a
 	f.BoolVarP(&o.watch, "watch", "w", false, "refresh until you press Ctrl-C")
 	c.AddCommand(newTopWorkspacesCmd(env))
 	return c
-}
-
-// usageList is the result in machineFormats.
-type usageList struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Name       string            `json:"name"`
-	Items      []usage.Component `json:"items"`
 }
 
 func (o *topOptions) run(ctx context.Context) error {
@@ -114,9 +105,7 @@ func (s *session) readable(ctx context.Context) ([]plan.Unreachable, *pki.State,
 func (o *topOptions) show(screen *ui.Screen, s *session, all []usage.Component) error {
 	var text bytes.Buffer
 	if o.output != "" {
-		if err := encode(&text, o.output, usageList{
-			APIVersion: v1alpha1.APIVersion, Kind: "UsageList", Name: s.topology.Name, Items: all,
-		}); err != nil {
+		if err := encode(&text, o.output, listOf("UsageList", s.topology.Name, all)); err != nil {
 			return err
 		}
 		return screen.Show(text.String())

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -52,14 +51,6 @@ workspace. This reads as much as a backup does, so do not run it often. No value
 	return c
 }
 
-// storedList is the result in machineFormats.
-type storedList struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Name       string            `json:"name"`
-	Items      []usage.Workspace `json:"items"`
-}
-
 func (o *topWorkspacesOptions) run(ctx context.Context) error {
 	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
@@ -78,9 +69,7 @@ func (o *topWorkspacesOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, storedList{
-			APIVersion: v1alpha1.APIVersion, Kind: "WorkspaceUsageList", Name: s.topology.Name, Items: found,
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("WorkspaceUsageList", s.topology.Name, found))
 	}
 	o.print(found)
 	return nil
@@ -96,7 +85,7 @@ func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Wor
 	if err != nil {
 		return nil, err
 	}
-	found := []usage.Workspace{}
+	var found []usage.Workspace
 	for _, c := range s.topology.Shards() {
 		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
 			continue

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
@@ -53,14 +52,6 @@ command also lists all fields that objects would lose in all workspaces, and the
 	return c
 }
 
-// apiList is the result in machineFormats.
-type apiList struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Name       string     `json:"name"`
-	Items      []apiState `json:"items"`
-}
-
 // apiState is an API in a cluster.
 type apiState struct {
 	api.APIStatus
@@ -82,24 +73,24 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 	if err != nil {
 		return err
 	}
-	all := apiList{APIVersion: v1alpha1.APIVersion, Kind: "APIList", Name: setup, Items: []apiState{}}
+	var all []apiState
 	for _, cl := range clusters {
 		for _, a := range cl.Status.APIs {
-			all.Items = append(all.Items, apiState{a, cl.Name})
+			all = append(all, apiState{a, cl.Name})
 		}
 	}
-	slices.SortStableFunc(all.Items,
+	slices.SortStableFunc(all,
 		func(a, b apiState) int { return cmp.Compare(a.GroupResource().String(), b.GroupResource().String()) })
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, all)
+		return encode(o.env.Streams.Out, o.output, listOf("APIList", setup, all))
 	}
-	if len(all.Items) == 0 {
+	if len(all) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "no cluster of kcp %q has reported its APIs yet.\n", setup)
 		return nil
 	}
 	var rows [][]string
 	last := ""
-	for _, a := range all.Items {
+	for _, a := range all {
 		name := a.GroupResource().String()
 		row := []string{name, a.Cluster, string(a.State), cmp.Or(a.Version, noValue),
 			cmp.Or(firstLine(a.Message), noValue)}
@@ -109,7 +100,7 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 		rows, last = append(rows, row), name
 	}
 	ui.Table(o.env.Streams.Out, []string{"API", "CLUSTER", "STATE", "VERSION", "MESSAGE"}, rows...)
-	for _, a := range all.Items {
+	for _, a := range all {
 		printAcceptance(o.env.Streams.Err, a.APIStatus, a.Cluster, c.workspace)
 	}
 	return nil

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
@@ -89,14 +88,6 @@ func (o *workloadsRebalanceOptions) complete(args []string) error {
 	return checkTimeout(o.timeout)
 }
 
-// moveList is what --dry-run prints.
-type moveList struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Name       string     `json:"name"`
-	Items      []moveItem `json:"items"`
-}
-
 type moveItem struct {
 	Workspace string `json:"workspace"`
 	Namespace string `json:"namespace"`
@@ -167,9 +158,7 @@ func (o *workloadsRebalanceOptions) list(ctx context.Context, r *rebalancing) er
 		return err
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, moveList{
-			APIVersion: v1alpha1.APIVersion, Kind: "MoveList", Name: r.setup, Items: append([]moveItem{}, moves...),
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("MoveList", r.setup, moves))
 	}
 	if len(moves) == 0 {
 		fmt.Fprintln(o.env.Streams.Err,
