@@ -34,19 +34,14 @@ file.`, 100*usage.Full),
 		Example: `  kcpctl capacity
   kcpctl capacity -o json | jq '.items[] | select(.next)'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(opened(env, &o.setup, o.run)),
 	}
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
 
-func (o *capacityOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *capacityOptions) run(ctx context.Context, s *session) error {
 	reader, err := s.usage(ctx)
 	if err != nil {
 		return err

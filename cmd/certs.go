@@ -14,14 +14,9 @@ import (
 )
 
 func newCertsCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "certs",
-		Short: "Manage certificates, certificate authorities and service-account keys",
-	}
-	c.AddCommand(newCertsListCmd(env), newCertsCheckCmd(env), newCertsRenewCmd(env), newRotateCACmd(env),
-		newRotateKeyCmd(env),
-		newCertsExportCmd(env), newCertsImportCmd(env))
-	return c
+	return newGroup("certs", "Manage certificates, certificate authorities and service-account keys",
+		newCertsListCmd(env), newCertsCheckCmd(env), newCertsRenewCmd(env), newRotateCACmd(env),
+		newRotateKeyCmd(env), newCertsExportCmd(env), newCertsImportCmd(env))
 }
 
 // openStore loads a setup and opens the store of its PKI. The caller closes the session.

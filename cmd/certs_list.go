@@ -36,7 +36,7 @@ in their component are listed as one; --all lists each, and -o wide adds common 
   kcpctl certs list --all -o wide
   kcpctl certs list -o json | jq -r '.items[] | select(.type == "Certificate") | .name'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	addAll(c.Flags(), &o.all, "certificate", "dates")
@@ -197,7 +197,7 @@ func newCertsCheckCmd(env *Env) *cobra.Command {
 with 5 if they cannot be read. Use it in cron jobs and for monitoring.`,
 		Example: "  kcpctl certs check --expiring-within 30d",
 		Args:    noArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	c.Flags().Var(&o.within, "expiring-within", "how soon, such as 30d or 720h")

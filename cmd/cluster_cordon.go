@@ -16,15 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-type clusterCordonOptions struct {
-	env    *Env
-	setup  setupFlags
-	name   string
-	cordon bool
-}
-
 func newClusterCordonCmd(env *Env) *cobra.Command {
-	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env, cordon: true}, &cobra.Command{
+	return (&cordonOptions{env: env, cordon: true}).ofClusters(&cobra.Command{
 		Use:   "cordon NAME",
 		Short: "Mark a physical cluster as unschedulable",
 		Long: `Mark a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
@@ -34,7 +27,7 @@ cluster is in the setup file, the command sets unschedulable there too.`,
 }
 
 func newClusterUncordonCmd(env *Env) *cobra.Command {
-	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env}, &cobra.Command{
+	return (&cordonOptions{env: env}).ofClusters(&cobra.Command{
 		Use:   "uncordon NAME",
 		Short: "Mark a physical cluster as schedulable",
 		Long: "Mark a cordoned or drained cluster as schedulable again. Replicas move back to " +
@@ -43,21 +36,7 @@ func newClusterUncordonCmd(env *Env) *cobra.Command {
 	})
 }
 
-// newClusterCordonLikeCmd completes the commands cordon and uncordon.
-func newClusterCordonLikeCmd(o *clusterCordonOptions, c *cobra.Command) *cobra.Command {
-	c.Args = oneArg("cluster name")
-	c.RunE = withArg(&o.name, o.run)
-	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, physicalNames))
-	o.setup.add(c.Flags())
-	return c
-}
-
-func (o *clusterCordonOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *cordonOptions) markCluster(ctx context.Context, s *session, c *compute) error {
 	if _, err := s.cordonCluster(ctx, c, o.name, o.cordon); err != nil {
 		return err
 	}
@@ -108,10 +87,7 @@ func (c *compute) unknownCluster(ctx context.Context, flags *setupFlags, inFile 
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, cl := range all {
-		names = append(names, cl.Name)
-	}
+	names := mapped(all, func(cl *api.Cluster) string { return cl.Name })
 	return unknownName("cluster", name, names)
 }
 

@@ -46,19 +46,14 @@ because it has been not ready for longer than evictAfter, or False with the reas
 		Example: `  kcpctl cluster list -o wide
   kcpctl cluster list -o jsonpath='{.items[*].metadata.name}'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(openedCompute(env, &o.setup, o.run)),
 	}
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", append([]string{outputWide}, machineFormats...)...)
 	return c
 }
 
-func (o *clusterListOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *clusterListOptions) run(ctx context.Context, s *session, c *compute) error {
 	return o.list(ctx, c, s.topology.Name, physicalNames(s))
 }
 

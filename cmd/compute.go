@@ -46,11 +46,20 @@ func physicalClusters(s *session) []v1alpha1.WorkloadCluster {
 
 // physicalNames are the names of the physical clusters.
 func physicalNames(s *session) []string {
-	var out []string
-	for _, c := range physicalClusters(s) {
-		out = append(out, c.Name)
+	return mapped(physicalClusters(s), func(c v1alpha1.WorkloadCluster) string { return c.Name })
+}
+
+// openedCompute returns the function of a command that works on the compute workspace of a setup that runs.
+func openedCompute(env *Env, flags *setupFlags,
+	run func(context.Context, *session, *compute) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		s, c, err := openCompute(ctx, env, flags)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return run(ctx, s, c)
 	}
-	return out
 }
 
 // openCompute loads a setup and connects to its compute workspace. The caller closes the session.

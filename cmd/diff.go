@@ -47,7 +47,9 @@ are unknown, such as on a cluster that cannot be reached.`,
   kcpctl diff -o markdown > comment.md
   kcpctl diff --revision 3`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return orUnknown(o.run(c.Context())) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return orUnknown(opened(env, &o.setup, o.run)(c.Context()))
+		},
 	}
 	o.setup.addComparing(c.Flags())
 	addAll(c.Flags(), &o.all, "object", "differences")
@@ -57,12 +59,7 @@ are unknown, such as on a cluster that cannot be reached.`,
 	return c
 }
 
-func (o *diffOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *diffOptions) run(ctx context.Context, s *session) error {
 	if o.revision != 0 {
 		r, err := s.revision(ctx, o.revision)
 		if err != nil {

@@ -38,7 +38,7 @@ the commands that remove it.`,
 		Example: `  kcpctl down
   kcpctl down --purge`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	o.setup.addAllowOtherCluster(c)

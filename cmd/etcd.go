@@ -18,12 +18,8 @@ import (
 )
 
 func newEtcdCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "etcd",
-		Short: "List and replace members of managed etcds",
-	}
-	c.AddCommand(newEtcdMembersCmd(env), newReplaceMemberCmd(env))
-	return c
+	return newGroup("etcd", "List and replace members of managed etcds",
+		newEtcdMembersCmd(env), newReplaceMemberCmd(env))
 }
 
 // loadMembers loads a setup whose etcds have members.

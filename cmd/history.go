@@ -46,7 +46,7 @@ possible. Nothing is applied: that is what up does.`,
   kcpctl history --revision 3 > previous.yaml
   kcpctl history --revision 3 --write`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	c.Flags().IntVar(&o.revision, "revision", 0, "print the setup file of this revision")

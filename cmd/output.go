@@ -48,10 +48,7 @@ func addOutputWithHelp(c *cobra.Command, value *string, byDefault, help string, 
 		*value = cmp.Or(*value, byDefault)
 		return checkOutput(*value, formats)
 	}
-	var values []string
-	for _, f := range formats {
-		values = append(values, strings.TrimSuffix(f, "TEMPLATE"))
-	}
+	values := mapped(formats, func(f string) string { return strings.TrimSuffix(f, "TEMPLATE") })
 	completeFlag(c, "output", fixed(values...))
 }
 

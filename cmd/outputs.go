@@ -52,9 +52,5 @@ func Outputs() []Output {
 
 // outputNames are the names of all outputs.
 func outputNames() []string {
-	var out []string
-	for _, o := range Outputs() {
-		out = append(out, o.Name)
-	}
-	return out
+	return mapped(Outputs(), func(o Output) string { return o.Name })
 }

@@ -43,7 +43,7 @@ The workspaces move as with kcpctl move. Rerun the command to continue after a f
   kcpctl rebalance --max-moves 20 --yes
   kcpctl rebalance --within 5`,
 		Args:              noArgs,
-		RunE:              func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:              withoutArgs(o.run),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()

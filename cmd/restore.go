@@ -9,6 +9,7 @@ import (
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -156,11 +157,7 @@ func (o *restoreOptions) question(s *session, p *backup.Plan) string {
 }
 
 func joinIDs(p *backup.Plan) string {
-	var out []string
-	for _, id := range p.Restored {
-		out = append(out, string(id))
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(mapped(p.Restored, func(id topology.ID) string { return string(id) }), ", ")
 }
 
 // print prints what a restore would do.

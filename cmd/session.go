@@ -61,6 +61,18 @@ func openSetup(ctx context.Context, env *Env, flags *setupFlags) (*session, erro
 	return s, s.connect(ctx)
 }
 
+// opened returns the function of a command that works on a setup that runs.
+func opened(env *Env, flags *setupFlags, run func(context.Context, *session) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		s, err := openSetup(ctx, env, flags)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return run(ctx, s)
+	}
+}
+
 // loadSetup reads the setup file and builds its topology. It uses no network.
 func loadSetup(env *Env, flags *setupFlags) (*session, error) {
 	flags.program = env.program()

@@ -41,7 +41,7 @@ without watches. ETCD is the size of the database, and the quota at which etcd a
   kcpctl top --watch
   kcpctl top workspaces`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(opened(env, &o.setup, o.run)),
 	}
 	f := c.Flags()
 	o.setup.add(f)
@@ -51,12 +51,7 @@ without watches. ETCD is the size of the database, and the quota at which etcd a
 	return c
 }
 
-func (o *topOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *topOptions) run(ctx context.Context, s *session) error {
 	reader, err := s.usage(ctx)
 	if err != nil {
 		return err
@@ -112,11 +107,8 @@ func (o *topOptions) show(screen *ui.Screen, s *session, all []usage.Component) 
 	}
 	out := *o.env.Streams.Out
 	out.Writer = &text
-	var rows [][]string
-	for _, u := range all {
-		rows = append(rows, usageCells(u))
-	}
-	ui.Table(&out, []string{"COMPONENT", "REQUESTS/S", "P99", "CPU", "MEMORY", "WORKSPACES", "ETCD"}, rows...)
+	ui.Table(&out, []string{"COMPONENT", "REQUESTS/S", "P99", "CPU", "MEMORY", "WORKSPACES", "ETCD"},
+		mapped(all, usageCells)...)
 	for _, u := range all {
 		if u.Reason != "" {
 			fmt.Fprintln(&out, out.Yellow(fmt.Sprintf("%s: %s", u.Component, firstLine(u.Reason))))

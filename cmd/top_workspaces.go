@@ -39,7 +39,7 @@ workspace. This reads as much as a backup does, so do not run it often. No value
 		Example: `  kcpctl top workspaces --shard alpha
   kcpctl top workspaces -o json | jq '.items[] | select(.bytes > 1000000) | .path'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	o.setup.add(f)

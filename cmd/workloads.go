@@ -15,12 +15,8 @@ import (
 
 // newWorkloadsCmd groups the commands for the objects of users that run in physical clusters.
 func newWorkloadsCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "workloads",
-		Short: "Show and change where the workloads of workspaces run, and manage which APIs they can use",
-	}
-	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsRebalanceCmd(env))
-	return c
+	return newGroup("workloads", "Show and change where the workloads of workspaces run, and manage which APIs they can use",
+		newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsRebalanceCmd(env))
 }
 
 type workloadsAPIsOptions struct {
@@ -45,7 +41,7 @@ command also lists all fields that objects would lose in all workspaces, and the
 		Example: `  kcpctl workloads apis
   kcpctl workloads apis -o json | jq '.items[] | select(.state == "Incompatible")'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(openedCompute(env, &o.setup, o.run)),
 	}
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", machineFormats...)
@@ -58,12 +54,7 @@ type apiState struct {
 	Cluster string `json:"cluster"`
 }
 
-func (o *workloadsAPIsOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *workloadsAPIsOptions) run(ctx context.Context, s *session, c *compute) error {
 	return o.list(ctx, c, s.topology.Name)
 }
 

@@ -55,7 +55,7 @@ now, and TO those in the end. Free capacity changes all the time, so the result 
 			if err := o.complete(args); err != nil {
 				return err
 			}
-			return o.run(c.Context())
+			return openedCompute(env, &o.setup, o.run)(c.Context())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -98,12 +98,7 @@ type moveItem struct {
 	To   map[string]int64 `json:"to"`
 }
 
-func (o *workloadsRebalanceOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *workloadsRebalanceOptions) run(ctx context.Context, s *session, c *compute) error {
 	r := &rebalancing{compute: c, flags: s.flags, setup: s.topology.Name, apis: s.file.Setup.Spec.Workloads.APIs}
 	r.preview = func(ctx context.Context, state roots.State) ([]roots.Move, error) {
 		return s.previewMoves(ctx, c, state, o.timeout)
@@ -262,9 +257,8 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.
 func replicasText(all map[string]int64) string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, fmt.Sprintf("%s=%d", name, all[name]))
-	}
+	out := mapped(slices.Sorted(maps.Keys(all)), func(name string) string {
+		return fmt.Sprintf("%s=%d", name, all[name])
+	})
 	return cmp.Or(strings.Join(out, " "), noValue)
 }
