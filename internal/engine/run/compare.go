@@ -112,12 +112,6 @@ type UnappliedRuntime interface {
 // was applied last. An edit that changes no object is not pending, and nothing is pending before the first run.
 func Unapplied(
 	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
-) (*plan.Plan, error) {
-	return unapplied(ctx, t, rt, setup, only, now, nil)
-}
-
-func unapplied(
-	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
 	progress func(compared, total int),
 ) (*plan.Plan, error) {
 	history, err := rt.History(ctx)
@@ -146,7 +140,7 @@ func (p *preparation) unedited(ctx context.Context) error {
 		return nil
 	}
 	c := p.comparison(stepEdits)
-	pending, err := unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.scope(), p.Now(), c.progress)
+	pending, err := Unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.scope(), p.Now(), c.progress)
 	if err != nil {
 		return err
 	}
