@@ -75,11 +75,11 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 	if err != nil {
 		return nil, err
 	}
-	return s.openRollout(ctx, f)
+	return rolloutOf(ctx, s, f)
 }
 
-// openRollout loads the PKI of a session and, unless the run is offline, connects.
-func (s *session) openRollout(ctx context.Context, f *rolloutFlags) (*rollout, error) {
+// rolloutOf loads the PKI of a session and, unless the run is offline, connects.
+func rolloutOf(ctx context.Context, s *session, f *rolloutFlags) (*rollout, error) {
 	var err error
 	switch {
 	case !f.offline:
@@ -146,9 +146,9 @@ func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) erro
 		return err
 	}
 	if r.flags.dry() {
-		err = s.previewUp(ctx, up)
+		err = up.preview(ctx, s)
 	} else {
-		_, err = s.runUp(ctx, up)
+		_, err = up.run(ctx, s)
 	}
 	return s.flags.explainUnapplied(err)
 }

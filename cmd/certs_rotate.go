@@ -256,7 +256,7 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 	}
 	s := r.session
 	if o.rollout.dry() {
-		rotate.Show = s.printPlan
+		rotate.Show = s.env.printPlan
 	}
 	rotate.Topology, rotate.Store = s.topology, s.store()
 	if s.runtime == nil {
@@ -265,7 +265,7 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 	}
 	up, err := r.upRun("", run.UpOptions{})
 	if err == nil {
-		rotate.Up, err = s.newUp(up)
+		rotate.Up, err = up.of(s)
 	}
 	if err != nil {
 		r.close()

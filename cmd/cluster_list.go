@@ -53,8 +53,8 @@ because it has been not ready for longer than evictAfter, or False with the reas
 	return c
 }
 
-func (o *clusterListOptions) run(ctx context.Context, s *session, c *compute) error {
-	return o.list(ctx, c, s.topology.Name, physicalNames(s))
+func (o *clusterListOptions) run(ctx context.Context, c *compute) error {
+	return o.list(ctx, c, c.session.topology.Name, physicalNames(c.session))
 }
 
 // list prints the Clusters, and the clusters of the setup file that are not registered.

@@ -73,7 +73,7 @@ func (o *diffOptions) run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	up, err := s.newUp(upRun{})
+	up, err := upRun{}.of(s)
 	if err != nil {
 		return err
 	}

@@ -202,7 +202,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.inClient() {
-		s.printRefs(r.Deletes()...)
+		s.env.printRefs(r.Deletes()...)
 		return nil
 	}
 	members, err := s.connectMembers(ctx)
@@ -218,7 +218,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		question: fmt.Sprintf("Replace %s of %s in %s? Its pod and volume will be deleted.", o.pod, r.Etcd.ID(),
 			s.runtime.Where()),
 		check:   func(ctx context.Context) (err error) { objects, err = r.Check(ctx); return err },
-		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+		preview: func(context.Context) error { s.env.printPlan(deletionOf(objects)); return nil },
 	}.confirmed(ctx)
 	if err != nil || !yes {
 		return err

@@ -80,9 +80,9 @@ func (o *rebalanceOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, movesRun{
+	return movesRun{
 		removalFlags: &o.removalFlags, movesFlags: &o.movesFlags,
 		choice: run.Balanced{Within: o.within, MaxMoves: o.maxMoves},
 		header: "rebalance", none: "nothing moves: the shards are balanced, as far as workspaces may move.",
-	})
+	}.run(ctx, s)
 }

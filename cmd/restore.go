@@ -139,7 +139,7 @@ func (o *restoreOptions) restore(ctx context.Context, s *session, r *backup.Rest
 
 // start brings up the setup with the restored data.
 func (o *restoreOptions) start(ctx context.Context, s *session) error {
-	res, err := s.runUp(ctx, upRun{header: fmt.Sprintf("start kcp %q", s.topology.Name), wait: o.wait})
+	res, err := upRun{header: fmt.Sprintf("start kcp %q", s.topology.Name), wait: o.wait}.run(ctx, s)
 	if err != nil {
 		return clierr.Also(err, "the data is restored; "+o.setup.command("up")+" continues")
 	}

@@ -64,7 +64,7 @@ func (o *topWorkspacesOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	found, err := s.storedBy(ctx, only)
+	found, err := storedBy(ctx, s, only)
 	if err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (o *topWorkspacesOptions) run(ctx context.Context) error {
 }
 
 // storedBy reads what the workspaces of some shards store, or of all.
-func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Workspace, error) {
+func storedBy(ctx context.Context, s *session, only []topology.ID) ([]usage.Workspace, error) {
 	lost, state, err := s.readable(ctx)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Wor
 		if len(only) > 0 && !slices.Contains(only, c.ID()) {
 			continue
 		}
-		some, err := s.stored(ctx, c, state, from)
+		some, err := stored(ctx, s, c, state, from)
 		if err != nil {
 			return nil, err
 		}
@@ -104,8 +104,8 @@ func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Wor
 }
 
 // stored reads what the workspaces of a shard store.
-func (s *session) stored(
-	ctx context.Context, c *topology.Component, state *pki.State, from backup.Source,
+func stored(
+	ctx context.Context, s *session, c *topology.Component, state *pki.State, from backup.Source,
 ) ([]usage.Workspace, error) {
 	in, err := from.Snapshots(ctx, c)
 	if err != nil {

@@ -200,11 +200,11 @@ func (o *upOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.ephemeral {
-		if err := s.makeEphemeral(); err != nil {
+		if err := o.makeEphemeral(s); err != nil {
 			return err
 		}
 	}
-	res, err := s.runUp(ctx, upRun{
+	res, err := upRun{
 		header: o.header(s), wait: o.wait,
 		options: run.UpOptions{
 			PlanOptions: run.PlanOptions{Force: o.forceConflicts, PruneData: idsOfNames(o.pruneData)},
@@ -216,7 +216,7 @@ func (o *upOptions) run(ctx context.Context) error {
 			AllowUnreachable:    o.allowUnreachable, ForgetClusters: o.setup.forgetClusters,
 			Orphan: idsOfNames(o.orphan),
 		},
-	})
+	}.run(ctx, s)
 	if err == nil && len(o.command) == 0 && (o.env.events == nil || o.dryRun == dryRunServer) {
 		err = o.printResult(ctx, s, res)
 	}
@@ -228,9 +228,9 @@ func (o *upOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.ephemeral:
-		return s.ephemeral(ctx, err, o.command)
+		return o.endEphemeral(ctx, s, err)
 	case o.foreground:
-		return s.foreground(ctx, err)
+		return o.inForeground(ctx, s, err)
 	}
 	return err
 }
@@ -359,7 +359,7 @@ func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result
 		fmt.Fprintf(w, "\nThe installation is %s. To use %s for this installation only: %s --write-installation\n", id,
 			s.file.Name, o.setup.command("up"))
 	}
-	found, err := s.addressesOf(ctx)
+	found, err := addressesOf(ctx, s)
 	found.print(w)
 	return err
 }
@@ -411,7 +411,7 @@ func (s *session) printObjects(ctx context.Context, wanted func(render.Object) b
 	}
 	for _, obj := range objects {
 		if wanted(obj) {
-			s.printRefs(obj.Ref())
+			s.env.printRefs(obj.Ref())
 		}
 	}
 	return nil

@@ -54,8 +54,8 @@ type apiState struct {
 	Cluster string `json:"cluster"`
 }
 
-func (o *workloadsAPIsOptions) run(ctx context.Context, s *session, c *compute) error {
-	return o.list(ctx, c, s.topology.Name)
+func (o *workloadsAPIsOptions) run(ctx context.Context, c *compute) error {
+	return o.list(ctx, c, c.session.topology.Name)
 }
 
 // list prints the APIs, sorted by name and cluster.

@@ -80,14 +80,14 @@ type verdict struct {
 	Synced *metav1.Condition `json:"synced,omitempty"`
 }
 
-func (o *workloadsExplainOptions) run(ctx context.Context, s *session, c *compute) error {
+func (o *workloadsExplainOptions) run(ctx context.Context, c *compute) error {
 	e, err := o.explain(ctx, c)
 	if err != nil {
 		return err
 	}
 	e.APIVersion = v1alpha1.APIVersion
 	e.Kind = "WorkloadExplanation"
-	e.Name = s.topology.Name
+	e.Name = c.session.topology.Name
 	return o.print(e)
 }
 

@@ -98,10 +98,11 @@ type moveItem struct {
 	To   map[string]int64 `json:"to"`
 }
 
-func (o *workloadsRebalanceOptions) run(ctx context.Context, s *session, c *compute) error {
+func (o *workloadsRebalanceOptions) run(ctx context.Context, c *compute) error {
+	s := c.session
 	r := &rebalancing{compute: c, flags: s.flags, setup: s.topology.Name, apis: s.file.Setup.Spec.Workloads.APIs}
 	r.preview = func(ctx context.Context, state roots.State) ([]roots.Move, error) {
-		return s.previewMoves(ctx, c, state, o.timeout)
+		return c.previewMoves(ctx, state, o.timeout)
 	}
 	if o.dryRun {
 		return o.list(ctx, r)
@@ -230,13 +231,13 @@ func (r *rebalancing) state(ctx context.Context) (state roots.State, err error) 
 }
 
 // previewMoves computes what would move, from the objects of all workspaces.
-func (s *session) previewMoves(ctx context.Context, c *compute, state roots.State,
+func (c *compute) previewMoves(ctx context.Context, state roots.State,
 	timeout time.Duration) ([]roots.Move, error) {
 	proxy, ok := c.computeClient.(*kcp.Client)
 	if !ok {
 		return nil, fmt.Errorf("no client for a front-proxy: %T", c.computeClient)
 	}
-	endpoints, err := s.endpoints(ctx, c)
+	endpoints, err := c.endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -244,7 +245,7 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 	route := &kcp.Router{Default: proxy, Prefixes: map[string]*kcp.Client{}}
 	for _, e := range endpoints {
 		urls = append(urls, e.URL.String())
-		client, err := kcp.Connect(s.runtime, s.topology.WorkspaceServer(e.Shard), c.state, s.env.Now())
+		client, err := c.connectTo(e)
 		if err != nil {
 			return nil, err
 		}
@@ -252,7 +253,7 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 		route.Prefixes[e.URL.String()] = client
 	}
 	return roots.Preview(cluster.Quiet(ctx),
-		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, urls, timeout)
+		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: c.session.env.Now}, state, urls, timeout)
 }
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.
