@@ -146,7 +146,8 @@ func (o *diffOptions) print(p *plan.Plan, d ui.Difference) error {
 		return ui.PrintMarkdown(out, d)
 	}
 	all := differenceList{
-		list: listOf("DifferenceList", d.Name, d.Entries), Refusals: clierr.Problems(d.Refused), Unreachable: p.Unreachable,
+		list: listOf("DifferenceList", d.Name, d.Entries), Refusals: clierr.Problems(d.Refused),
+		Unreachable: p.Unreachable,
 	}
 	if p.NoAnswer != nil {
 		all.WorkspacesUnknown = p.NoAnswer.Error()

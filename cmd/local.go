@@ -180,7 +180,7 @@ func downloadProgress(notify func(string)) func(download.Progress) {
 // stopTimeout limits how long --foreground waits for processes to stop.
 const stopTimeout = time.Minute
 
-// inForeground watches the processes until the command is interrupted, and then stops them, also after a run that failed.
+// inForeground watches the processes until the command is interrupted, and then stops them, also after a failed run.
 func (o *upOptions) inForeground(ctx context.Context, s *session, err error) error {
 	l := workspace.Below(s.runtime).(*local.Runtime)
 	if err == nil {
@@ -218,8 +218,8 @@ func (o *upOptions) makeEphemeral(s *session) error {
 		"setup %q exists on this machine, and --ephemeral would remove its data", s.file.Setup.Metadata.Name)
 }
 
-// endEphemeral runs the command with a kubeconfig, or waits until kcpctl is interrupted, while it watches the processes.
-// Then it removes the setup, also after a run that failed.
+// endEphemeral runs the command with a kubeconfig, or waits until kcpctl is interrupted, and watches the processes.
+// Then it removes the setup, also after a failed run.
 func (o *upOptions) endEphemeral(ctx context.Context, s *session, err error) error {
 	l := workspace.Below(s.runtime).(*local.Runtime)
 	if err == nil && len(o.command) == 0 {

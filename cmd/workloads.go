@@ -15,7 +15,8 @@ import (
 
 // newWorkloadsCmd groups the commands for the objects of users that run in physical clusters.
 func newWorkloadsCmd(env *Env) *cobra.Command {
-	return newGroup("workloads", "Show and change where the workloads of workspaces run, and manage which APIs they can use",
+	return newGroup("workloads",
+		"Show and change where the workloads of workspaces run, and manage which APIs they can use",
 		newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsRebalanceCmd(env))
 }
 
