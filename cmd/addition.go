@@ -59,14 +59,30 @@ func (a addition) apply(ctx context.Context, before *session, edited *setup.File
 			return err
 		}
 	}
-	up.options.Edit = before.writeAddition(s, a.what)
-	if _, err := s.runUp(ctx, up); err != nil {
+	up.options.Edit = a.write(before, s)
+	if _, err := up.run(ctx, s); err != nil {
 		return a.explained(before, s, err)
 	}
 	if a.done == nil {
 		return nil
 	}
 	return a.done(ctx, s)
+}
+
+// write returns what writes the edit into the setup file, with a message; nil if the edit changes nothing.
+func (a addition) write(before, after *session) func() error {
+	write := before.writeEdit(after)
+	if write == nil {
+		return nil
+	}
+	return func() error {
+		if err := write(); err != nil {
+			return err
+		}
+		after.written = true
+		after.reporter.note(fmt.Sprintf("added the %s to %s", a.what, after.file.Name))
+		return nil
+	}
 }
 
 // explained adds to an error of up how to continue, if the item is in the setup file: this run has written it, or it

@@ -17,7 +17,7 @@ type addresses struct {
 }
 
 // addressesOf reads the addresses of the components that are exposed by a load balancer or by an Ingress.
-func (s *session) addressesOf(ctx context.Context) (addresses, error) {
+func addressesOf(ctx context.Context, s *session) (addresses, error) {
 	var out addresses
 	var ask []*topology.Component
 	for _, c := range s.topology.Servers() {

@@ -42,7 +42,7 @@ func TestAddresses(t *testing.T) {
 			"front-proxy/side": {Reason: "Service demo-front-proxy-side has no load balancer yet"},
 		}},
 	}
-	found, err := s.addressesOf(t.Context())
+	found, err := addressesOf(t.Context(), s)
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"shard/alpha", "https://192.0.2.4:31000"}}, found.assigned, "that of beta is not known")
 	require.Equal(t, [][]string{{"kcp.example.com.", "A", "203.0.113.7", "(front-proxy/main)"}}, found.records)
@@ -63,7 +63,7 @@ DNS records that need an address first (kcpctl up prints them again):
 
 func TestNoAddresses(t *testing.T) {
 	s := &session{topology: topologytest.Build(t, "")}
-	found, err := s.addressesOf(t.Context())
+	found, err := addressesOf(t.Context(), s)
 	require.NoError(t, err, "the runtime is not asked")
 	var out bytes.Buffer
 	found.print(&ui.Stream{Writer: &out})

@@ -42,11 +42,7 @@ type addShardOptions struct {
 
 // exposeTypes are the values of --expose.
 func exposeTypes() []string {
-	var out []string
-	for _, t := range v1alpha1.ExposeTypes {
-		out = append(out, string(t))
-	}
-	return out
+	return mapped(v1alpha1.ExposeTypes, func(t v1alpha1.ExposeType) string { return string(t) })
 }
 
 func newAddShardCmd(env *Env) *cobra.Command {

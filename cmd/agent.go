@@ -17,30 +17,18 @@ import (
 )
 
 func newAgentCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "agent",
-		Short: "Add, list and remove agents, which publish APIs of clusters in workspaces",
-	}
-	c.AddCommand(newAgentAddCmd(env), newAgentListCmd(env), newAgentRemoveCmd(env))
-	return c
+	return newGroup("agent", "Add, list and remove agents, which publish APIs of clusters in workspaces",
+		newAgentAddCmd(env), newAgentListCmd(env), newAgentRemoveCmd(env))
 }
 
 // agentNames are the names of the agents of a setup.
 func agentNames(s *session) []string {
-	var out []string
-	for _, a := range s.file.Setup.Spec.Agents {
-		out = append(out, a.Name)
-	}
-	return out
+	return mapped(s.file.Setup.Spec.Agents, func(a v1alpha1.Agent) string { return a.Name })
 }
 
 // agentIDs are the agents of a setup as components.
 func agentIDs(s *session) []string {
-	var out []string
-	for _, name := range agentNames(s) {
-		out = append(out, string(topology.IDOf(topology.Agent, name)))
-	}
-	return out
+	return mapped(agentNames(s), func(name string) string { return string(topology.IDOf(topology.Agent, name)) })
 }
 
 type agentListOptions struct {

@@ -58,6 +58,18 @@ func withArticle(noun string) string {
 	return "a " + noun
 }
 
+// newGroup returns a command that only groups others.
+func newGroup(use, short string, commands ...*cobra.Command) *cobra.Command {
+	c := &cobra.Command{Use: use, Short: short}
+	c.AddCommand(commands...)
+	return c
+}
+
+// withoutArgs returns the function of a command without arguments.
+func withoutArgs(run func(context.Context) error) func(*cobra.Command, []string) error {
+	return func(c *cobra.Command, _ []string) error { return run(c.Context()) }
+}
+
 // withArg returns the function of a command with one argument.
 func withArg(arg *string, run func(context.Context) error) func(*cobra.Command, []string) error {
 	return func(c *cobra.Command, args []string) error {

@@ -17,12 +17,8 @@ import (
 )
 
 func newBackupCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "backup",
-		Short: "Take, list, verify and prune backups of all shards",
-	}
-	c.AddCommand(newBackupCreateCmd(env), newBackupListCmd(env), newBackupVerifyCmd(env), newBackupPruneCmd(env))
-	return c
+	return newGroup("backup", "Take, list, verify and prune backups of all shards",
+		newBackupCreateCmd(env), newBackupListCmd(env), newBackupVerifyCmd(env), newBackupPruneCmd(env))
 }
 
 // snapshots returns what the etcds of the setup are read through.

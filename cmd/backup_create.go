@@ -57,7 +57,7 @@ or to a volume of its cluster: --to pvc://CLAIM/DIR.`,
   kcpctl backup create --to ./backups --without-keys
   kcpctl backup create --to pvc://backups --recipient "$RECIPIENT" --keep 14 --print-cronjob | kubectl apply -f -`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	o.setup.add(f)

@@ -28,7 +28,7 @@ func newBackupListCmd(env *Env) *cobra.Command {
 		Short:   "List the backups in a directory",
 		Example: "  kcpctl backup list --from ./backups",
 		Args:    noArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	c.Flags().StringVar(&o.from, "from", "", "directory of the backups, or a bucket: s3://BUCKET/PREFIX")
 	addOutput(c, &o.output, "", machineFormats...)

@@ -32,7 +32,7 @@ backups do not count among the newest, and interrupted ones are not touched.`,
 		Example: `  kcpctl backup prune --from ./backups --keep 10 --keep-days 14
   kcpctl backup prune --from ./backups --keep 10 --dry-run`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	f.StringVar(&o.from, "from", "", "directory of the backups, or a bucket: s3://BUCKET/PREFIX")

@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -35,27 +34,14 @@ file.`, 100*usage.Full),
 		Example: `  kcpctl capacity
   kcpctl capacity -o json | jq '.items[] | select(.next)'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(opened(env, &o.setup, o.run)),
 	}
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
 }
 
-// capacityList is the result in machineFormats.
-type capacityList struct {
-	APIVersion string           `json:"apiVersion"`
-	Kind       string           `json:"kind"`
-	Name       string           `json:"name"`
-	Items      []usage.Capacity `json:"items"`
-}
-
-func (o *capacityOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *capacityOptions) run(ctx context.Context, s *session) error {
 	reader, err := s.usage(ctx)
 	if err != nil {
 		return err
@@ -66,9 +52,7 @@ func (o *capacityOptions) run(ctx context.Context) error {
 	}
 	all := usage.Capacities(measured)
 	if o.output != "" {
-		err = encode(o.env.Streams.Out, o.output, capacityList{
-			APIVersion: v1alpha1.APIVersion, Kind: "CapacityList", Name: s.topology.Name, Items: all,
-		})
+		err = encode(o.env.Streams.Out, o.output, listOf("CapacityList", s.topology.Name, all))
 	} else {
 		o.print(all)
 	}

@@ -14,14 +14,9 @@ import (
 )
 
 func newCertsCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "certs",
-		Short: "Manage certificates, certificate authorities and service-account keys",
-	}
-	c.AddCommand(newCertsListCmd(env), newCertsCheckCmd(env), newCertsRenewCmd(env), newRotateCACmd(env),
-		newRotateKeyCmd(env),
-		newCertsExportCmd(env), newCertsImportCmd(env))
-	return c
+	return newGroup("certs", "Manage certificates, certificate authorities and service-account keys",
+		newCertsListCmd(env), newCertsCheckCmd(env), newCertsRenewCmd(env), newRotateCACmd(env),
+		newRotateKeyCmd(env), newCertsExportCmd(env), newCertsImportCmd(env))
 }
 
 // openStore loads a setup and opens the store of its PKI. The caller closes the session.
@@ -80,11 +75,11 @@ func openRollout(ctx context.Context, env *Env, flags *setupFlags, f *rolloutFla
 	if err != nil {
 		return nil, err
 	}
-	return s.openRollout(ctx, f)
+	return rolloutOf(ctx, s, f)
 }
 
-// openRollout loads the PKI of a session and, unless the run is offline, connects.
-func (s *session) openRollout(ctx context.Context, f *rolloutFlags) (*rollout, error) {
+// rolloutOf loads the PKI of a session and, unless the run is offline, connects.
+func rolloutOf(ctx context.Context, s *session, f *rolloutFlags) (*rollout, error) {
 	var err error
 	switch {
 	case !f.offline:
@@ -151,9 +146,9 @@ func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) erro
 		return err
 	}
 	if r.flags.dry() {
-		err = s.previewUp(ctx, up)
+		err = up.preview(ctx, s)
 	} else {
-		_, err = s.runUp(ctx, up)
+		_, err = up.run(ctx, s)
 	}
 	return s.flags.explainUnapplied(err)
 }

@@ -36,7 +36,7 @@ in their component are listed as one; --all lists each, and -o wide adds common 
   kcpctl certs list --all -o wide
   kcpctl certs list -o json | jq -r '.items[] | select(.type == "Certificate") | .name'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	addAll(c.Flags(), &o.all, "certificate", "dates")
@@ -50,7 +50,7 @@ func (o *certsListOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	l, err := s.certificates(ctx)
+	l, err := certificatesOf(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -72,8 +72,8 @@ func (o *certsListOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// certificates lists what the setup's PKI has.
-func (s *session) certificates(ctx context.Context) (*pki.List, error) {
+// certificatesOf lists what the setup's PKI has.
+func certificatesOf(ctx context.Context, s *session) (*pki.List, error) {
 	lost, err := s.leaveOut(ctx)
 	if err != nil {
 		return nil, err
@@ -91,11 +91,11 @@ func (s *session) certificates(ctx context.Context) (*pki.List, error) {
 		return unknown
 	})
 	l.Store = s.store().String()
-	return l, s.markLost(ctx, l, state)
+	return l, markLost(ctx, s, l, state)
 }
 
 // markLost marks the authorities whose keys are lost, and notes them. Without a connection that is not known.
-func (s *session) markLost(ctx context.Context, l *pki.List, state *pki.State) error {
+func markLost(ctx context.Context, s *session, l *pki.List, state *pki.State) error {
 	if s.runtime == nil {
 		return nil
 	}
@@ -197,7 +197,7 @@ func newCertsCheckCmd(env *Env) *cobra.Command {
 with 5 if they cannot be read. Use it in cron jobs and for monitoring.`,
 		Example: "  kcpctl certs check --expiring-within 30d",
 		Args:    noArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	c.Flags().Var(&o.within, "expiring-within", "how soon, such as 30d or 720h")
@@ -210,7 +210,7 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 		return orUnknown(err)
 	}
 	defer s.close()
-	l, err := s.certificates(ctx)
+	l, err := certificatesOf(ctx, s)
 	if err != nil {
 		return orUnknown(err)
 	}

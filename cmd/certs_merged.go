@@ -21,7 +21,7 @@ func (o *rotateOptions) refreshMerged(ctx context.Context, r *rollout) {
 	state, err := s.loadPKI(ctx)
 	var done kubeconfig.Refreshed
 	if err == nil {
-		done, err = kubeconfig.Refresh(ctx, path, s.refreshOptions(r.state, state))
+		done, err = kubeconfig.Refresh(ctx, path, refreshOptions(s, r.state, state))
 	}
 	if err != nil {
 		o.env.note(fmt.Sprintf("the contexts of kcp %q in %s were not updated: %s; to update them, run %s",
@@ -53,7 +53,7 @@ func mintFlags(c kubeconfig.Stale, setup string) string {
 }
 
 // refreshOptions are what has changed between two states of the PKI.
-func (s *session) refreshOptions(before, after *pki.State) kubeconfig.RefreshOptions {
+func refreshOptions(s *session, before, after *pki.State) kubeconfig.RefreshOptions {
 	change := func(ca topology.CA) kubeconfig.Change {
 		return kubeconfig.Change{Before: before.CAs[ca].Trusted(), After: after.CAs[ca].Trusted()}
 	}

@@ -81,7 +81,7 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 	if o.rollout.inClient() {
 		return o.printClient(s)
 	}
-	r, err := s.openRollout(ctx, &o.rollout)
+	r, err := rolloutOf(ctx, s, &o.rollout)
 	if err != nil {
 		return err
 	}
@@ -134,7 +134,7 @@ func (o *certsRenewOptions) printClient(s *session) error {
 // printSecrets prints the Secrets of certificates in a dry run.
 func printSecrets(s *session, certs []pki.Cert) {
 	for _, c := range certs {
-		s.printRefs(plan.Ref{
+		s.env.printRefs(plan.Ref{
 			GroupVersionKind: kind.Secret.GroupVersionKind, Name: c.Secret,
 			Namespace: s.topology.Component(c.Component).Cluster.Namespace,
 		})

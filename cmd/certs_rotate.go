@@ -42,10 +42,7 @@ type rotateCAOptions struct {
 
 func newRotateCACmd(env *Env) *cobra.Command {
 	o := &rotateCAOptions{rotateOptions: rotateOptions{env: env}}
-	var names []string
-	for _, ca := range topology.CAs {
-		names = append(names, string(ca))
-	}
+	names := mapped(topology.CAs, func(ca topology.CA) string { return string(ca) })
 	c := &cobra.Command{
 		Use:   "rotate-ca CA...",
 		Short: "Replace certificate authorities while kcp serves",
@@ -185,7 +182,7 @@ keys still verify the tokens that they signed, until --finish removes them. Afte
 		Example: `  kcpctl certs rotate-service-account-key
   kcpctl certs rotate-service-account-key --finish`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false, "remove earlier keys: tokens that they signed are no longer accepted")
@@ -259,7 +256,7 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 	}
 	s := r.session
 	if o.rollout.dry() {
-		rotate.Show = s.printPlan
+		rotate.Show = s.env.printPlan
 	}
 	rotate.Topology, rotate.Store = s.topology, s.store()
 	if s.runtime == nil {
@@ -268,7 +265,7 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 	}
 	up, err := r.upRun("", run.UpOptions{})
 	if err == nil {
-		rotate.Up, err = s.newUp(up)
+		rotate.Up, err = up.of(s)
 	}
 	if err != nil {
 		r.close()
@@ -389,10 +386,7 @@ func affected(all pki.Rotations, t *topology.Topology) []string {
 	if all.Has(topology.ServerCA) {
 		since = "the rotation began, because they trust only the previous server CA:"
 	}
-	var names []string
-	for _, c := range t.OfKind(topology.Kubeconfig) {
-		names = append(names, c.Name)
-	}
+	names := namesOf(t.OfKind(topology.Kubeconfig))
 	declared := "no kubeconfig is declared"
 	if len(names) > 0 {
 		declared = "copies of the declared kubeconfigs " + strings.Join(names,

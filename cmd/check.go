@@ -56,7 +56,9 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or 
   kcpctl check --wait 5m
   kcpctl explain KCP014`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return orUnknown(o.run(c.Context())) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return orUnknown(opened(env, &o.setup, o.run)(c.Context()))
+		},
 	}
 	o.setup.addComparing(c.Flags())
 	c.Flags().BoolVar(&o.pre, "pre", false, "check the prerequisites of up, before anything is deployed")
@@ -65,12 +67,7 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or 
 	return c
 }
 
-func (o *checkOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *checkOptions) run(ctx context.Context, s *session) error {
 	s.noteRuns(ctx)
 	until := o.env.Now().Add(o.wait)
 	for {
@@ -250,11 +247,8 @@ func newExplainCmd(env *Env) *cobra.Command {
 		Args: maxArgs(1),
 		RunE: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				var rows [][]string
-				for _, c := range check.All() {
-					rows = append(rows, []string{c.ID, c.Category, c.Title})
-				}
-				ui.Table(env.Streams.Out, []string{"ID", "CATEGORY", "TITLE"}, rows...)
+				ui.Table(env.Streams.Out, []string{"ID", "CATEGORY", "TITLE"},
+					mapped(check.All(), func(c check.Check) []string { return []string{c.ID, c.Category, c.Title} })...)
 				return nil
 			}
 			c, ok := check.Find(args[0])

@@ -134,11 +134,11 @@ func syncModeOf(mode string) (v1alpha1.SyncMode, bool) {
 // adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read
 // fails the run later.
 func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
-	t := s.findTenants(ctx, s.topology.Component(topology.IDOf(topology.Physical, o.name)))
+	t := findTenants(ctx, s, s.topology.Component(topology.IDOf(topology.Physical, o.name)))
 	if len(t.clusters[0].all) == 0 {
 		return ctx.Err()
 	}
-	t.paths = s.tenantPaths(ctx, t)
+	t.readPaths(ctx)
 	for _, line := range t.adoption(t.clusters[0]) {
 		o.env.note(line)
 	}

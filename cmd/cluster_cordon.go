@@ -16,15 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-type clusterCordonOptions struct {
-	env    *Env
-	setup  setupFlags
-	name   string
-	cordon bool
-}
-
 func newClusterCordonCmd(env *Env) *cobra.Command {
-	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env, cordon: true}, &cobra.Command{
+	return (&cordonOptions{env: env, cordon: true}).ofClusters(&cobra.Command{
 		Use:   "cordon NAME",
 		Short: "Mark a physical cluster as unschedulable",
 		Long: `Mark a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
@@ -34,7 +27,7 @@ cluster is in the setup file, the command sets unschedulable there too.`,
 }
 
 func newClusterUncordonCmd(env *Env) *cobra.Command {
-	return newClusterCordonLikeCmd(&clusterCordonOptions{env: env}, &cobra.Command{
+	return (&cordonOptions{env: env}).ofClusters(&cobra.Command{
 		Use:   "uncordon NAME",
 		Short: "Mark a physical cluster as schedulable",
 		Long: "Mark a cordoned or drained cluster as schedulable again. Replicas move back to " +
@@ -43,22 +36,8 @@ func newClusterUncordonCmd(env *Env) *cobra.Command {
 	})
 }
 
-// newClusterCordonLikeCmd completes the commands cordon and uncordon.
-func newClusterCordonLikeCmd(o *clusterCordonOptions, c *cobra.Command) *cobra.Command {
-	c.Args = oneArg("cluster name")
-	c.RunE = withArg(&o.name, o.run)
-	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, physicalNames))
-	o.setup.add(c.Flags())
-	return c
-}
-
-func (o *clusterCordonOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	if _, err := s.cordonCluster(ctx, c, o.name, o.cordon); err != nil {
+func (o *cordonOptions) markCluster(ctx context.Context, c *compute) error {
+	if err := c.cordon(ctx, o.name, o.cordon); err != nil {
 		return err
 	}
 	state := "uncordoned"
@@ -69,74 +48,71 @@ func (o *clusterCordonOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// cordonCluster makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp.
-// It returns the session with the edited file, which is connected as s is.
-func (s *session) cordonCluster(ctx context.Context, c *compute, name string, on bool) (*session, error) {
-	live, err := s.registeredCluster(ctx, c, name)
+// cordon makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. The
+// session then has the edited file.
+func (c *compute) cordon(ctx context.Context, name string, on bool) error {
+	live, err := c.registered(ctx, name)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	if err := c.endDrain(ctx, live, on); err != nil {
-		return nil, err
+		return err
 	}
-	after, err := s.cordonInFile(ctx, c, name, on)
-	if err != nil {
-		return nil, err
+	if err := c.cordonInFile(ctx, name, on); err != nil {
+		return err
 	}
 	if live, err = c.cluster(ctx, name); err != nil {
-		return nil, err
+		return err
 	}
-	return after, c.mark(ctx, live, on)
+	return c.mark(ctx, live, on)
 }
 
-// registeredCluster returns a Cluster, which must exist.
-func (s *session) registeredCluster(ctx context.Context, c *compute, name string) (*api.Cluster, error) {
+// registered returns a Cluster, which must exist.
+func (c *compute) registered(ctx context.Context, name string) (*api.Cluster, error) {
 	live, err := c.cluster(ctx, name)
 	if err == nil && live == nil {
-		err = c.unknownCluster(ctx, s.flags, physicalNames(s), name)
+		err = c.unknown(ctx, name)
 	}
 	return live, err
 }
 
-// unknownCluster is the error for a cluster that is not registered. inFile has the names in the setup file.
-func (c *compute) unknownCluster(ctx context.Context, flags *setupFlags, inFile []string, name string) error {
-	if slices.Contains(inFile, name) {
-		return clierr.New(clierr.NotReady, "run "+flags.command("up")+" first",
+// unknown is the error for a cluster that is not registered.
+func (c *compute) unknown(ctx context.Context, name string) error {
+	if slices.Contains(physicalNames(c.session), name) {
+		return clierr.New(clierr.NotReady, "run "+c.session.flags.command("up")+" first",
 			"the cluster %q is not registered yet", name)
 	}
 	all, err := c.clusters(ctx)
 	if err != nil {
 		return err
 	}
-	var names []string
-	for _, cl := range all {
-		names = append(names, cl.Name)
-	}
-	return unknownName("cluster", name, names)
+	return unknownName("cluster", name, mapped(all, func(cl *api.Cluster) string { return cl.Name }))
 }
 
 // cordonInFile changes the setup file, and applies the Cluster as up does. A cluster that is not in the file, or has
 // the value already, is not changed.
-func (s *session) cordonInFile(ctx context.Context, c *compute, name string, on bool) (*session, error) {
-	edited, err := s.cordonEdit(name, on)
+func (c *compute) cordonInFile(ctx context.Context, name string, on bool) error {
+	s := c.session
+	edited, err := cordonEdit(s, name, on)
 	if err != nil || edited == s.file {
-		return s, err
+		return err
 	}
 	after, err := s.with(edited)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	after.runtime = s.runtime
-	return after, run.Locked(ctx, s.runtime, func(ctx context.Context) error {
+	c.session = after
+	return run.Locked(ctx, s.runtime, func(ctx context.Context) error {
 		if err := s.file.Rewrite(s.flags.file, edited); err != nil {
 			return err
 		}
-		return after.applyCluster(ctx, c, name)
+		return c.applyCluster(ctx, name)
 	}, nil)
 }
 
 // cordonEdit returns the setup file with the value of a cluster; the same file if the cluster has it already.
-func (s *session) cordonEdit(name string, on bool) (*setup.File, error) {
+func cordonEdit(s *session, name string, on bool) (*setup.File, error) {
 	at := slices.IndexFunc(physicalClusters(s), func(p v1alpha1.WorkloadCluster) bool { return p.Name == name })
 	if at < 0 || physicalClusters(s)[at].Unschedulable == on {
 		return s.file, nil
@@ -148,8 +124,8 @@ func (s *session) cordonEdit(name string, on bool) (*setup.File, error) {
 }
 
 // printCordon prints what a drain changes in the setup file.
-func (s *session) printCordon(name string) error {
-	edited, err := s.cordonEdit(name, true)
+func printCordon(s *session, name string) error {
+	edited, err := cordonEdit(s, name, true)
 	if err == nil {
 		s.printEdit(edited)
 	}
@@ -157,7 +133,8 @@ func (s *session) printCordon(name string) error {
 }
 
 // applyCluster applies only the Cluster object of the setup file.
-func (s *session) applyCluster(ctx context.Context, c *compute, name string) error {
+func (c *compute) applyCluster(ctx context.Context, name string) error {
+	s := c.session
 	all, err := render.Component(s.topology, c.state, s.topology.Component(topology.IDOf(topology.Physical, name)))
 	if err != nil {
 		return err

@@ -59,21 +59,21 @@ func (o *clusterDrainOptions) run(ctx context.Context) error {
 		if names := physicalNames(s); !slices.Contains(names, o.name) {
 			return unknownName("cluster", o.name, names)
 		}
-		return s.printCordon(o.name)
+		return printCordon(s, o.name)
 	}
-	s, c, err := openCompute(ctx, o.env, &o.setup)
+	c, err := openCompute(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
-	defer s.close()
+	defer c.session.close()
 	if o.dry() {
-		if _, err := s.registeredCluster(ctx, c, o.name); err != nil {
+		if _, err := c.registered(ctx, o.name); err != nil {
 			return err
 		}
-		s.printLeaves(ctx, c, o.name, "would be moved from")
-		return s.printCordon(o.name)
+		c.printLeaves(ctx, o.name, "would be moved from")
+		return printCordon(c.session, o.name)
 	}
-	if _, err := s.drainCluster(ctx, c, o.name, o.timeout); err != nil {
+	if err := c.drain(ctx, o.name, o.timeout); err != nil {
 		return err
 	}
 	fmt.Fprintf(o.env.Streams.Err, "cluster %q is drained: nothing is scheduled to it. To use it again, run:\n  %s\n",
@@ -81,27 +81,25 @@ func (o *clusterDrainOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// drainCluster cordons a cluster, and waits until nothing is scheduled to it. It returns the session with the edited
-// file.
-func (s *session) drainCluster(ctx context.Context, c *compute, name string, timeout time.Duration) (*session, error) {
-	after, err := s.cordonCluster(ctx, c, name, true)
-	if err != nil {
-		return nil, err
+// drain cordons a cluster, and waits until nothing is scheduled to it.
+func (c *compute) drain(ctx context.Context, name string, timeout time.Duration) error {
+	if err := c.cordon(ctx, name, true); err != nil {
+		return err
 	}
 	drain := map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: "true"}}}
 	if err := c.patch(ctx, name, drain); err != nil {
-		return nil, err
+		return err
 	}
 	ctx, cancel := limited(ctx, timeout, "drained")
 	defer cancel()
 	left, err := c.awaitDrained(ctx, name,
-		func(left string) { fmt.Fprintf(s.env.Streams.Err, "cluster %s: %s\n", name, left) })
+		func(left string) { fmt.Fprintf(c.session.env.Streams.Err, "cluster %s: %s\n", name, left) })
 	if err != nil && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		hint := fmt.Sprintf("rerun the command to continue, or run %s to end the drain",
-			s.flags.command("cluster uncordon "+name))
-		return nil, clierr.New(clierr.NotReady, hint, "cluster %q: %w: %s", name, err, left)
+			c.session.flags.command("cluster uncordon "+name))
+		return clierr.New(clierr.NotReady, hint, "cluster %q: %w: %s", name, err, left)
 	}
-	return after, err
+	return err
 }
 
 // awaitDrained waits until the controller says that nothing is scheduled to a cluster, or until the context ends. It

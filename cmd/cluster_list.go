@@ -15,7 +15,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 )
@@ -47,28 +46,15 @@ because it has been not ready for longer than evictAfter, or False with the reas
 		Example: `  kcpctl cluster list -o wide
   kcpctl cluster list -o jsonpath='{.items[*].metadata.name}'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(openedCompute(env, &o.setup, o.run)),
 	}
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", append([]string{outputWide}, machineFormats...)...)
 	return c
 }
 
-// physicalList is the result in machineFormats.
-type physicalList struct {
-	APIVersion string         `json:"apiVersion"`
-	Kind       string         `json:"kind"`
-	Name       string         `json:"name"`
-	Items      []*api.Cluster `json:"items"`
-}
-
-func (o *clusterListOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return o.list(ctx, c, s.topology.Name, physicalNames(s))
+func (o *clusterListOptions) run(ctx context.Context, c *compute) error {
+	return o.list(ctx, c, c.session.topology.Name, physicalNames(c.session))
 }
 
 // list prints the Clusters, and the clusters of the setup file that are not registered.
@@ -78,9 +64,7 @@ func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string,
 		return err
 	}
 	if o.output != "" && o.output != outputWide {
-		return encode(o.env.Streams.Out, o.output, physicalList{
-			APIVersion: v1alpha1.APIVersion, Kind: "ClusterList", Name: setup, Items: append([]*api.Cluster{}, all...),
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("ClusterList", setup, all))
 	}
 	header := []string{"NAME", "READY", "REASON", "SCHEDULABLE", "MODE", "VERSION", "APIS", "LEAVES", "AGE"}
 	if o.output == outputWide {

@@ -71,19 +71,20 @@ func (o *clusterRemoveOptions) run(ctx context.Context) error {
 	if o.inClient() {
 		return o.printClient(ctx)
 	}
-	s, c, err := openCompute(ctx, o.env, &o.setup)
+	c, err := openCompute(ctx, o.env, &o.setup)
 	if err != nil {
 		return err
 	}
+	s := c.session
 	defer s.close()
 	if !slices.Contains(physicalNames(s), o.name) {
-		return o.notInFile(ctx, s, c)
+		return o.notInFile(ctx, c)
 	}
 	switch {
 	case o.force:
-		s.printLeaves(ctx, c, o.name, "stay in")
+		c.printLeaves(ctx, o.name, "stay in")
 	case o.dry():
-		s.printLeaves(ctx, c, o.name, "would be moved from")
+		c.printLeaves(ctx, o.name, "would be moved from")
 	}
 	yes, err := removal{
 		removalFlags: &o.removalFlags, session: s, question: o.question(s),
@@ -92,11 +93,10 @@ func (o *clusterRemoveOptions) run(ctx context.Context) error {
 	if err != nil || !yes {
 		return err
 	}
-	before, err := o.empty(ctx, s, c)
-	if err != nil {
+	if err := o.empty(ctx, c); err != nil {
 		return err
 	}
-	return o.remove(ctx, before)
+	return o.remove(ctx, c.session)
 }
 
 // printClient prints the edit of the setup file. It contacts no cluster.
@@ -130,12 +130,12 @@ func (o *clusterRemoveOptions) question(s *session) string {
 }
 
 // printLeaves lists the objects that are scheduled to a cluster. does says what happens to them.
-func (s *session) printLeaves(ctx context.Context, c *compute, name, does string) {
+func (c *compute) printLeaves(ctx context.Context, name, does string) {
 	ctx, cancel := context.WithTimeoutCause(ctx, leavesTime, fmt.Errorf("not listed after %s", leavesTime))
 	defer cancel()
-	leaves{env: s.env, cluster: name, does: does}.print(ctx, c,
+	leaves{env: c.session.env, cluster: name, does: does}.print(ctx, c,
 		func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
-			return s.eachObject(ctx, c, gr, do)
+			return c.eachObject(ctx, gr, do)
 		})
 }
 
@@ -208,33 +208,33 @@ func leafAPIs(cl *api.Cluster) (out []schema.GroupResource) {
 }
 
 // notInFile is the error for a cluster that is not in the setup file.
-func (o *clusterRemoveOptions) notInFile(ctx context.Context, s *session, c *compute) error {
+func (o *clusterRemoveOptions) notInFile(ctx context.Context, c *compute) error {
 	live, err := c.cluster(ctx, o.name)
 	if err != nil {
 		return err
 	}
 	if live == nil {
-		return c.unknownCluster(ctx, s.flags, physicalNames(s), o.name)
+		return c.unknown(ctx, o.name)
 	}
 	return clierr.New(clierr.BadInput, "drain it with "+o.setup.command("cluster drain "+o.name)+
 		", then delete its Cluster in workspace "+c.workspace+" with kubectl",
-		"cluster %q is not in %s, so kcpctl does not manage it", o.name, s.file.Name)
+		"cluster %q is not in %s, so kcpctl does not manage it", o.name, c.session.file.Name)
 }
 
-// empty drains the cluster, or with --force lets the controller give up what is scheduled to it. It returns the session
-// with the edited file. A cluster that is not registered has nothing.
-func (o *clusterRemoveOptions) empty(ctx context.Context, s *session, c *compute) (*session, error) {
+// empty drains the cluster, or with --force lets the controller give up what is scheduled to it. A cluster that is not
+// registered has nothing.
+func (o *clusterRemoveOptions) empty(ctx context.Context, c *compute) error {
 	live, err := c.cluster(ctx, o.name)
 	switch {
 	case err != nil || live == nil:
-		return s, err
+		return err
 	case o.force:
-		return s, c.patch(ctx, o.name,
+		return c.patch(ctx, o.name,
 			map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationForceRemoval: "true"}}})
 	case live.DeletionTimestamp != nil:
-		return s, nil // the removal was interrupted
+		return nil // the removal was interrupted
 	}
-	return s.drainCluster(ctx, c, o.name, o.timeout)
+	return c.drain(ctx, o.name, o.timeout)
 }
 
 // remove deletes what the setup has of the cluster, and then removes it from the file.
@@ -247,7 +247,7 @@ func (o *clusterRemoveOptions) remove(ctx context.Context, before *session) erro
 		return err
 	}
 	defer after.close()
-	if _, err := after.runUp(ctx, o.upRun(before, after)); err != nil {
+	if _, err := o.upRun(before, after).run(ctx, after); err != nil {
 		return clierr.Also(err, "rerun the command to continue")
 	}
 	if err := before.file.Rewrite(o.setup.file, after.file); err != nil {

@@ -47,6 +47,7 @@ func newClusterSession(t *testing.T) (s *session, c *compute, f *fakeCompute, er
 	require.NoError(t, err)
 	c, f = newCompute(t)
 	c.state = pkitest.Issue(t, s.topology, at())
+	c.session = s
 	rt := fakeruntime.New(t, s.topology)
 	home, err := render.Namespace(s.topology, s.topology.Home)
 	require.NoError(t, err)
@@ -63,21 +64,19 @@ func (f *fakeCompute) unschedulable(name string) bool {
 
 func TestClusterCordon(t *testing.T) {
 	s, c, f, _ := newClusterSession(t)
-	after, err := s.cordonCluster(t.Context(), c, "c1", true)
-	require.NoError(t, err)
+	require.NoError(t, c.cordon(t.Context(), "c1", true))
+	after := c.session
 	require.True(t, f.unschedulable("c1"))
 	text, err := os.ReadFile(s.flags.file)
 	require.NoError(t, err)
 	require.Contains(t, string(text), "    - name: c1 # the first\n      context: eu\n      unschedulable: true\n")
 	require.Equal(t, []string{"Lock", "Unlock"}, s.runtime.(*fakeruntime.Runtime).Calls())
 
-	again, err := after.cordonCluster(t.Context(), c, "c1", true)
-	require.NoError(t, err)
-	require.Same(t, after, again, "nothing is to be changed")
+	require.NoError(t, c.cordon(t.Context(), "c1", true))
+	require.Same(t, after, c.session, "nothing is to be changed")
 
 	f.objects["root:compute Cluster/c1"].SetAnnotations(map[string]string{"workloads.kcp.dev/drain": "true"})
-	_, err = after.cordonCluster(t.Context(), c, "c1", false)
-	require.NoError(t, err)
+	require.NoError(t, c.cordon(t.Context(), "c1", false))
 	require.False(t, f.unschedulable("c1"))
 	require.Empty(t, f.objects["root:compute Cluster/c1"].GetAnnotations()["workloads.kcp.dev/drain"])
 	text, err = os.ReadFile(s.flags.file)
@@ -85,22 +84,22 @@ func TestClusterCordon(t *testing.T) {
 	require.Contains(t, string(text), "unschedulable: false\n")
 
 	f.objects["root:compute Cluster/c2"].SetAnnotations(map[string]string{"workloads.kcp.dev/drain": "true"})
-	_, err = s.cordonCluster(t.Context(), c, "c2", true)
+	err = c.cordon(t.Context(), "c2", true)
 	require.NoError(t, err)
 	require.NotEmpty(t, f.objects["root:compute Cluster/c2"].GetAnnotations(), "a drain goes on")
 	unstructured.RemoveNestedField(f.objects["root:compute Cluster/c2"].Object, "spec", "unschedulable")
-	_, err = s.cordonCluster(t.Context(), c, "c2", true)
+	err = c.cordon(t.Context(), "c2", true)
 	require.NoError(t, err)
 	require.True(t, f.unschedulable("c2"))
 	require.Empty(t, f.objects["root:compute Cluster/c2"].GetAnnotations(), "an old drain does not begin again")
 
-	_, err = s.cordonCluster(t.Context(), c, "c2", false)
+	err = c.cordon(t.Context(), "c2", false)
 	require.NoError(t, err)
 	require.False(t, f.unschedulable("c2"), "it is not in the file")
 
-	_, err = s.cordonCluster(t.Context(), c, "c3", true)
+	err = c.cordon(t.Context(), "c3", true)
 	require.ErrorContains(t, err, `the cluster "c3" is not registered yet`)
-	_, err = s.cordonCluster(t.Context(), c, "c22", true)
+	err = c.cordon(t.Context(), "c22", true)
 	require.ErrorContains(t, err, `there is no cluster "c22"`)
 	require.Contains(t, clierr.Hint(err), "did you mean c2?")
 }
@@ -113,7 +112,7 @@ func schedulable(o *unstructured.Unstructured, reason, message string) {
 }
 
 func TestClusterDrain(t *testing.T) {
-	s, c, f, errs := newClusterSession(t)
+	_, c, f, errs := newClusterSession(t)
 	synctest.Test(t, func(t *testing.T) {
 		o := f.objects["root:compute Cluster/c1"]
 		schedulable(o, "Drained", "of an earlier drain")
@@ -127,7 +126,7 @@ func TestClusterDrain(t *testing.T) {
 				schedulable(o, "Drained", "nothing is scheduled to the cluster")
 			}
 		}
-		_, err := s.drainCluster(t.Context(), c, "c1", time.Minute)
+		err := c.drain(t.Context(), "c1", time.Minute)
 		require.NoError(t, err)
 		require.Equal(t, 7, looks)
 	})
@@ -156,7 +155,7 @@ func TestClusterDrainFails(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			s, c, f, _ := newClusterSession(t)
+			_, c, f, _ := newClusterSession(t)
 			synctest.Test(t, func(t *testing.T) {
 				looks := 0
 				f.read = func() {
@@ -164,17 +163,17 @@ func TestClusterDrainFails(t *testing.T) {
 						tc.change(f)
 					}
 				}
-				_, err := s.drainCluster(t.Context(), c, "c1", time.Minute)
+				err := c.drain(t.Context(), "c1", time.Minute)
 				require.ErrorContains(t, err, tc.want)
 				require.Contains(t, clierr.Hint(err), tc.hint)
 				require.Equal(t, tc.code, clierr.Code(err))
 			})
 		})
 	}
-	s, c, _, _ := newClusterSession(t)
+	_, c, _, _ := newClusterSession(t)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	_, err := s.drainCluster(ctx, c, "c2", time.Minute)
+	err := c.drain(ctx, "c2", time.Minute)
 	require.ErrorIs(t, err, context.Canceled)
 }
 
@@ -265,16 +264,15 @@ func TestClusterRemove(t *testing.T) {
 func TestClusterRemoveEmptiesFirst(t *testing.T) {
 	s, c, f, _ := newClusterSession(t)
 	o := &clusterRemoveOptions{env: s.env, setup: *s.flags, name: "c1", force: true}
-	same, err := o.empty(t.Context(), s, c)
-	require.NoError(t, err)
-	require.Same(t, s, same)
+	require.NoError(t, o.empty(t.Context(), c))
+	require.Same(t, s, c.session)
 	require.Equal(t, "true", f.objects["root:compute Cluster/c1"].GetAnnotations()["workloads.kcp.dev/force-removal"])
 	require.False(t, f.unschedulable("c1"), "it is not drained")
 
 	o.force = false
 	f.changed = func(o *unstructured.Unstructured) { schedulable(o, "Drained", "") }
-	after, err := o.empty(t.Context(), s, c)
-	require.NoError(t, err)
+	require.NoError(t, o.empty(t.Context(), c))
+	after := c.session
 	require.True(t, f.unschedulable("c1"))
 	next, err := o.edited(after)
 	require.NoError(t, err)
@@ -282,15 +280,14 @@ func TestClusterRemoveEmptiesFirst(t *testing.T) {
 	require.Equal(t, []string{"c3"}, physicalNames(next))
 
 	o.name = "c2"
-	err = o.notInFile(t.Context(), s, c)
+	err = o.notInFile(t.Context(), c)
 	require.ErrorContains(t, err, `cluster "c2" is not in `)
 	require.Contains(t, clierr.Hint(err), "kcpctl cluster drain c2")
 	o.name = "c4"
-	require.ErrorContains(t, o.notInFile(t.Context(), s, c), `there is no cluster "c4"`)
+	require.ErrorContains(t, o.notInFile(t.Context(), c), `there is no cluster "c4"`)
 	o.name = "c3"
-	same, err = o.empty(t.Context(), s, c)
-	require.NoError(t, err)
-	require.Same(t, s, same, "it was never registered")
+	require.NoError(t, o.empty(t.Context(), c))
+	require.Same(t, after, c.session, "it was never registered")
 }
 
 // A run that is refused before it writes the setup file says nothing about a cluster in it.
@@ -302,7 +299,8 @@ func TestClusterAddExplainsWhatIsInTheFile(t *testing.T) {
 	after, err := before.with(edited)
 	require.NoError(t, err)
 	refused := clierr.New(clierr.Conflict, "wait for the other run", "another run holds the lock")
-	write, add := before.writeAddition(after, "cluster c9"), addition{explain: o.explain}
+	add := addition{what: "cluster c9", explain: o.explain}
+	write := add.write(before, after)
 	require.Equal(t, "wait for the other run", clierr.Hint(add.explained(before, after, refused)))
 	require.NoError(t, write())
 	require.Contains(t, clierr.Hint(add.explained(before, after, refused)), "wait for the other run; the cluster is in "+o.setup.file+": fix the cause and run kcpctl up")

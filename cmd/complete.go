@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
@@ -113,11 +114,7 @@ func loginIDs(s *session) []string {
 
 // shardNames are the names of all shards in kcp.
 func shardNames(s *session) []string {
-	var out []string
-	for _, c := range s.topology.Shards() {
-		out = append(out, c.ShardName())
-	}
-	return out
+	return mapped(s.topology.Shards(), func(c *topology.Component) string { return c.ShardName() })
 }
 
 // removableShards are all shards but the root shard.
@@ -140,11 +137,7 @@ func memberPods(s *session) []string {
 }
 
 func clusterNames(s *session) []string {
-	var out []string
-	for _, c := range s.file.Setup.Spec.Clusters {
-		out = append(out, c.Name)
-	}
-	return out
+	return mapped(s.file.Setup.Spec.Clusters, func(c v1alpha1.Cluster) string { return c.Name })
 }
 
 // otherClusters are the clusters that a run can leave out: all except the cluster of the root shard.
@@ -175,25 +168,13 @@ func nextReleases(s *session) []string {
 
 // checkIDs are the IDs of all checks, with their titles.
 func checkIDs(*cobra.Command) []string {
-	var ids []string
-	for _, c := range check.All() {
-		ids = append(ids, cobra.CompletionWithDesc(c.ID, c.Title))
-	}
-	return ids
+	return mapped(check.All(), func(c check.Check) string { return cobra.CompletionWithDesc(c.ID, c.Title) })
 }
 
 func idsOf(all []*topology.Component) []string {
-	var out []string
-	for _, c := range all {
-		out = append(out, string(c.ID()))
-	}
-	return out
+	return mapped(all, func(c *topology.Component) string { return string(c.ID()) })
 }
 
 func namesOf(all []*topology.Component) []string {
-	var out []string
-	for _, c := range all {
-		out = append(out, c.Name)
-	}
-	return out
+	return mapped(all, func(c *topology.Component) string { return c.Name })
 }

@@ -31,6 +31,7 @@ type computeClient interface {
 // compute is the compute workspace of a setup that runs.
 type compute struct {
 	computeClient
+	session *session
 	// workspace is its path.
 	workspace string
 	state     *pki.State
@@ -46,32 +47,41 @@ func physicalClusters(s *session) []v1alpha1.WorkloadCluster {
 
 // physicalNames are the names of the physical clusters.
 func physicalNames(s *session) []string {
-	var out []string
-	for _, c := range physicalClusters(s) {
-		out = append(out, c.Name)
+	return mapped(physicalClusters(s), func(c v1alpha1.WorkloadCluster) string { return c.Name })
+}
+
+// openedCompute returns the function of a command that works on the compute workspace of a setup that runs.
+func openedCompute(env *Env, flags *setupFlags,
+	run func(context.Context, *compute) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		c, err := openCompute(ctx, env, flags)
+		if err != nil {
+			return err
+		}
+		defer c.session.close()
+		return run(ctx, c)
 	}
-	return out
 }
 
 // openCompute loads a setup and connects to its compute workspace. The caller closes the session.
-func openCompute(ctx context.Context, env *Env, flags *setupFlags) (*session, *compute, error) {
+func openCompute(ctx context.Context, env *Env, flags *setupFlags) (*compute, error) {
 	s, err := loadSetup(env, flags)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	if s.file.Setup.Spec.Workloads == nil {
-		return nil, nil, clierr.New(clierr.BadInput, "add a cluster with kcpctl cluster add",
+		return nil, clierr.New(clierr.BadInput, "add a cluster with kcpctl cluster add",
 			"%s has no spec.workloads", s.file.Name)
 	}
 	if err := s.connect(ctx); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	c, err := s.compute(ctx)
 	if err != nil {
 		s.close()
-		return nil, nil, err
+		return nil, err
 	}
-	return s, c, nil
+	return c, nil
 }
 
 // compute connects to the compute workspace of a setup with workloads, through a front-proxy. The session is connected.
@@ -86,7 +96,7 @@ func (s *session) compute(ctx context.Context) (*compute, error) {
 	if err != nil {
 		return nil, err
 	}
-	return &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state}, nil
+	return &compute{client, s, s.file.Setup.Spec.Workloads.Workspace, state}, nil
 }
 
 // place is where a Cluster is.

@@ -13,9 +13,8 @@ import (
 )
 
 func newConfigCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{Use: "config", Short: "Inspect the setup file"}
-	c.AddCommand(newConfigViewCmd(env), newConfigImagesCmd(env))
-	return c
+	return newGroup("config", "Inspect the setup file",
+		newConfigViewCmd(env), newConfigImagesCmd(env))
 }
 
 func newConfigImagesCmd(env *Env) *cobra.Command {

@@ -80,30 +80,27 @@ func (f *dryRunFlags) preview(ctx context.Context, before, after *session, r upR
 		return err
 	}
 	defer after.close()
-	return after.previewUp(ctx, r)
+	return r.preview(ctx, after)
 }
 
-// previewUp prints what a run would change.
-func (s *session) previewUp(ctx context.Context, r upRun) error {
+// preview prints what a run would change.
+func (r upRun) preview(ctx context.Context, s *session) error {
 	r.wait.output = ""
 	r.options.DryRun = true
-	res, err := s.runUp(ctx, r)
+	res, err := r.run(ctx, s)
 	if err != nil {
 		return err
 	}
-	s.printPlan(res.Plan)
+	s.env.printPlan(res.Plan)
 	return res.Refused
 }
 
 // printRefs prints objects in a client dry run.
-func (s *session) printRefs(all ...plan.Ref) {
+func (e *Env) printRefs(all ...plan.Ref) {
 	for _, ref := range all {
-		s.env.print(fmt.Sprintf("%s (client dry run)\n", ref))
+		e.print(fmt.Sprintf("%s (client dry run)\n", ref))
 	}
 }
-
-// printPlan prints what a dry run of the server has found.
-func (s *session) printPlan(p *plan.Plan) { s.env.printPlan(p) }
 
 // deletionOf is a plan that deletes objects.
 func deletionOf(objects []plan.Item) *plan.Plan {

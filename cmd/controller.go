@@ -39,7 +39,7 @@ whose syncMode is Push. The Cluster objects are in the compute workspace, which 
 controllers run, only one of them is active.`,
 		Example: "  kcpctl controller --kubeconfig kcp.kubeconfig --workspace root:compute",
 		Args:    noArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	f := c.Flags()
 	f.StringVar(&o.kubeconfig, "kubeconfig", "", "path to the kubeconfig of kcp")

@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
+// cordonOptions are the options of cordon and uncordon, for shards and for physical clusters.
 type cordonOptions struct {
 	env    *Env
 	setup  setupFlags
@@ -19,7 +20,7 @@ type cordonOptions struct {
 }
 
 func newCordonCmd(env *Env) *cobra.Command {
-	return newCordonLikeCmd(&cordonOptions{env: env, cordon: true}, &cobra.Command{
+	return (&cordonOptions{env: env, cordon: true}).ofShards(&cobra.Command{
 		Use:   "cordon NAME",
 		Short: "Mark a shard as unschedulable",
 		Long: `Mark a shard as unschedulable: its workspaces keep working, and kcp schedules new ones to other shards.
@@ -30,7 +31,7 @@ spec.workloads, use kcpctl cluster cordon.`,
 }
 
 func newUncordonCmd(env *Env) *cobra.Command {
-	return newCordonLikeCmd(&cordonOptions{env: env}, &cobra.Command{
+	return (&cordonOptions{env: env}).ofShards(&cobra.Command{
 		Use:   "uncordon NAME",
 		Short: "Mark a shard as schedulable",
 		Long: "Mark a cordoned shard as schedulable again. place/NAME stands for all shards on a cluster of " +
@@ -39,21 +40,26 @@ func newUncordonCmd(env *Env) *cobra.Command {
 	})
 }
 
-// newCordonLikeCmd completes the commands cordon and uncordon.
-func newCordonLikeCmd(o *cordonOptions, c *cobra.Command) *cobra.Command {
-	c.Args = oneArg("shard name")
-	c.RunE = withArg(&o.name, o.run)
-	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, withPlaces(shardNames, anyShard)))
+// ofShards completes a command for shards.
+func (o *cordonOptions) ofShards(c *cobra.Command) *cobra.Command {
+	return o.of("shard name", withPlaces(shardNames, anyShard), opened(o.env, &o.setup, o.markShards), c)
+}
+
+// ofClusters completes a command for physical clusters.
+func (o *cordonOptions) ofClusters(c *cobra.Command) *cobra.Command {
+	return o.of("cluster name", physicalNames, openedCompute(o.env, &o.setup, o.markCluster), c)
+}
+
+func (o *cordonOptions) of(what string, names func(*session) []string, run func(context.Context) error,
+	c *cobra.Command) *cobra.Command {
+	c.Args = oneArg(what)
+	c.RunE = withArg(&o.name, run)
+	c.ValidArgsFunction = completeArgs(1, o.setup.names(o.env, names))
 	o.setup.add(c.Flags())
 	return c
 }
 
-func (o *cordonOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *cordonOptions) markShards(ctx context.Context, s *session) error {
 	names, err := expandShards(s, []string{o.name})
 	if err != nil {
 		return err
@@ -80,10 +86,7 @@ func (o *cordonOptions) mark(
 ) error {
 	at := slices.IndexFunc(shards, func(sh kcp.Shard) bool { return sh.Name == name })
 	if at < 0 {
-		var names []string
-		for _, sh := range shards {
-			names = append(names, sh.Name)
-		}
+		names := mapped(shards, func(sh kcp.Shard) string { return sh.Name })
 		return unregistered(s, name, names)
 	}
 	state := "uncordoned: kcp schedules new workspaces to it"

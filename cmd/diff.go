@@ -7,7 +7,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/diff"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -48,7 +47,9 @@ are unknown, such as on a cluster that cannot be reached.`,
   kcpctl diff -o markdown > comment.md
   kcpctl diff --revision 3`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return orUnknown(o.run(c.Context())) },
+		RunE: func(c *cobra.Command, _ []string) error {
+			return orUnknown(opened(env, &o.setup, o.run)(c.Context()))
+		},
 	}
 	o.setup.addComparing(c.Flags())
 	addAll(c.Flags(), &o.all, "object", "differences")
@@ -58,12 +59,7 @@ are unknown, such as on a cluster that cannot be reached.`,
 	return c
 }
 
-func (o *diffOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *diffOptions) run(ctx context.Context, s *session) error {
 	if o.revision != 0 {
 		r, err := s.revision(ctx, o.revision)
 		if err != nil {
@@ -77,7 +73,7 @@ func (o *diffOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	up, err := s.newUp(upRun{})
+	up, err := upRun{}.of(s)
 	if err != nil {
 		return err
 	}
@@ -117,10 +113,7 @@ func unknownDifferences(p *plan.Plan) error {
 
 // differenceList is the result in machineFormats.
 type differenceList struct {
-	APIVersion string       `json:"apiVersion"`
-	Kind       string       `json:"kind"`
-	Name       string       `json:"name"`
-	Items      []diff.Entry `json:"items"`
+	list[diff.Entry]
 	// Refusals are why up would refuse the change.
 	Refusals []clierr.Problem `json:"refusals,omitempty"`
 	// Unreachable are the clusters whose objects are unknown.
@@ -152,12 +145,12 @@ func (o *diffOptions) print(p *plan.Plan, d ui.Difference) error {
 	case outputMarkdown:
 		return ui.PrintMarkdown(out, d)
 	}
-	list := differenceList{
-		APIVersion: v1alpha1.APIVersion, Kind: "DifferenceList", Name: d.Name,
-		Items: append([]diff.Entry{}, d.Entries...), Refusals: clierr.Problems(d.Refused), Unreachable: p.Unreachable,
+	all := differenceList{
+		list: listOf("DifferenceList", d.Name, d.Entries), Refusals: clierr.Problems(d.Refused),
+		Unreachable: p.Unreachable,
 	}
 	if p.NoAnswer != nil {
-		list.WorkspacesUnknown = p.NoAnswer.Error()
+		all.WorkspacesUnknown = p.NoAnswer.Error()
 	}
-	return encode(out, o.output, list)
+	return encode(out, o.output, all)
 }

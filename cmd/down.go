@@ -38,7 +38,7 @@ the commands that remove it.`,
 		Example: `  kcpctl down
   kcpctl down --purge`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	o.setup.addAllowOtherCluster(c)
@@ -77,7 +77,7 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	known, err := s.writableRecord(ctx)
+	known, err := writableRecord(ctx, s)
 	if err != nil {
 		return err
 	}
@@ -87,7 +87,8 @@ func (o *downOptions) run(ctx context.Context) error {
 	}
 	var found *tenants
 	if clusters := s.topology.OfKind(topology.Physical); len(clusters) > 0 {
-		found = s.tenants(ctx, clusters...)
+		found = findTenants(ctx, s, clusters...)
+		found.readPaths(ctx)
 		found.print(o.env.Streams.Err)
 	}
 	if len(objects) == 0 && !o.purge {
@@ -107,7 +108,7 @@ func (o *downOptions) run(ctx context.Context) error {
 	}
 	yes, err := removal{
 		removalFlags: &o.removalFlags, session: s, question: o.question(s, len(objects)),
-		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+		preview: func(context.Context) error { s.env.printPlan(deletionOf(objects)); return nil },
 	}.confirmed(ctx)
 	if err != nil || !yes {
 		return err
@@ -127,7 +128,7 @@ func (o *downOptions) run(ctx context.Context) error {
 
 // writableRecord returns the record of the installation. It fails if this kcpctl may not write it, before a question is
 // asked.
-func (s *session) writableRecord(ctx context.Context) (*record.Record, error) {
+func writableRecord(ctx context.Context, s *session) (*record.Record, error) {
 	known, err := s.runtime.Record(ctx)
 	if err != nil {
 		return nil, err

@@ -29,7 +29,7 @@ func newDownloadCmd(env *Env) *cobra.Command {
 		Example: `  kcpctl download
   kcpctl download -f prod.yaml --kcp-url https://mirror.example.com/kcp`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	f.StringVarP(&o.file, "file", "f", defaultFile, "setup file, - for stdin")

@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"errors"
-	"fmt"
 
 	"github.com/aymanbagabas/go-udiff"
 	"github.com/spf13/cobra"
@@ -30,23 +29,6 @@ func (e *editFlags) validate(file string) error {
 // printEdit prints what an edit changes in the setup file.
 func (s *session) printEdit(edited *setup.File) {
 	s.env.print(udiff.Unified(s.file.Name, s.file.Name, string(s.file.Data), string(edited.Data)))
-}
-
-// writeAddition returns what writes an edit that adds something into the setup file, with a message; nil if the edit
-// changes nothing.
-func (s *session) writeAddition(after *session, what string) func() error {
-	write := s.writeEdit(after)
-	if write == nil {
-		return nil
-	}
-	return func() error {
-		if err := write(); err != nil {
-			return err
-		}
-		after.written = true
-		after.reporter.note(fmt.Sprintf("added the %s to %s", what, after.file.Name))
-		return nil
-	}
 }
 
 // writeEdit returns what writes an edit into the setup file; nil if the edit changes nothing.

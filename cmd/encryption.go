@@ -13,12 +13,8 @@ import (
 )
 
 func newEncryptionCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "encryption",
-		Short: "Manage the encryption of objects in etcd",
-	}
-	c.AddCommand(newRotateEncryptionCmd(env))
-	return c
+	return newGroup("encryption", "Manage the encryption of objects in etcd",
+		newRotateEncryptionCmd(env))
 }
 
 type rotateEncryptionOptions struct{ rotateOptions }
@@ -36,7 +32,7 @@ the existing objects of the resources, or stores them without encryption again. 
 command continues. Until it has ended, workspaces cannot move to other shards.`,
 		Example: "  kcpctl encryption rotate",
 		Args:    noArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	o.setup.addStarting(c.Flags())
 	o.rollout.addOnline(c)

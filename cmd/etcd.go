@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -19,12 +18,8 @@ import (
 )
 
 func newEtcdCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "etcd",
-		Short: "List and replace members of managed etcds",
-	}
-	c.AddCommand(newEtcdMembersCmd(env), newReplaceMemberCmd(env))
-	return c
+	return newGroup("etcd", "List and replace members of managed etcds",
+		newEtcdMembersCmd(env), newReplaceMemberCmd(env))
 }
 
 // loadMembers loads a setup whose etcds have members.
@@ -78,14 +73,6 @@ server. A member is healthy if it can read what a majority of the members has ag
 	return c
 }
 
-// memberList is the result in machineFormats.
-type memberList struct {
-	APIVersion string           `json:"apiVersion"`
-	Kind       string           `json:"kind"`
-	Name       string           `json:"name"`
-	Items      []run.EtcdMember `json:"items"`
-}
-
 func (o *etcdMembersOptions) run(ctx context.Context) error {
 	s, err := loadMembers(o.env, &o.setup)
 	if err != nil {
@@ -104,7 +91,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	found := []run.EtcdMember{}
+	var found []run.EtcdMember
 	for _, c := range etcds {
 		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
 			continue
@@ -116,9 +103,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 		found = append(found, some...)
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, memberList{
-			APIVersion: v1alpha1.APIVersion, Kind: "EtcdMemberList", Name: s.topology.Name, Items: found,
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("EtcdMemberList", s.topology.Name, found))
 	}
 	if len(found) == 0 {
 		o.env.noneFound("members of managed etcds", fmt.Sprintf("kcp %q", s.topology.Name))
@@ -217,7 +202,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.inClient() {
-		s.printRefs(r.Deletes()...)
+		s.env.printRefs(r.Deletes()...)
 		return nil
 	}
 	members, err := s.connectMembers(ctx)
@@ -233,7 +218,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		question: fmt.Sprintf("Replace %s of %s in %s? Its pod and volume will be deleted.", o.pod, r.Etcd.ID(),
 			s.runtime.Where()),
 		check:   func(ctx context.Context) (err error) { objects, err = r.Check(ctx); return err },
-		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+		preview: func(context.Context) error { s.env.printPlan(deletionOf(objects)); return nil },
 	}.confirmed(ctx)
 	if err != nil || !yes {
 		return err

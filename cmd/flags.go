@@ -273,11 +273,7 @@ func (o *overrideFlags) trust(fingerprints []string) error {
 
 // idsOfNames are the IDs of components.
 func idsOfNames(names []string) []topology.ID {
-	var out []topology.ID
-	for _, name := range names {
-		out = append(out, topology.ID(name))
-	}
-	return out
+	return mapped(names, func(name string) topology.ID { return topology.ID(name) })
 }
 
 // number is a number of things, at least one.

@@ -32,7 +32,7 @@ one; --all draws each.`,
 		Example: `  kcpctl graph -o svg > kcp.svg
   kcpctl graph -o mermaid --live`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	addAll(c.Flags(), &o.all, "component", "connections")

@@ -12,7 +12,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
@@ -47,7 +46,7 @@ possible. Nothing is applied: that is what up does.`,
   kcpctl history --revision 3 > previous.yaml
   kcpctl history --revision 3 --write`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	o.setup.add(c.Flags())
 	c.Flags().IntVar(&o.revision, "revision", 0, "print the setup file of this revision")
@@ -57,14 +56,6 @@ possible. Nothing is applied: that is what up does.`,
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --write: only print the differences")
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
-}
-
-// revisionList is the result in machineFormats, oldest revision first.
-type revisionList struct {
-	APIVersion string          `json:"apiVersion"`
-	Kind       string          `json:"kind"`
-	Name       string          `json:"name"`
-	Items      []plan.Revision `json:"items"`
 }
 
 func (o *historyOptions) validate() error {
@@ -103,10 +94,7 @@ func (o *historyOptions) run(ctx context.Context) error {
 	}
 	s.noteRuns(ctx)
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, revisionList{
-			APIVersion: v1alpha1.APIVersion, Kind: "RevisionList", Name: s.topology.Name,
-			Items: append([]plan.Revision{}, history...),
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("RevisionList", s.topology.Name, history))
 	}
 	if len(history) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "kcp %q was never applied to %s.\n", s.topology.Name, s.runtime.Where())

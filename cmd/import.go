@@ -52,7 +52,7 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
   kcpctl import --finish --dry-run
   kcpctl import --finish`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	f.StringArrayVarP(&o.files, "filename", "f", nil, "file or directory to read, or - for stdin (repeatable)")

@@ -41,7 +41,7 @@ func (o *importOptions) removeRemains(ctx context.Context) error {
 		return nil
 	}
 	if o.dryRun {
-		s.printPlan(remainsPlan(remains))
+		s.env.printPlan(remainsPlan(remains))
 		return nil
 	}
 	if yes, err := o.mayRemove(ctx, installation, remains); err != nil || !yes {

@@ -180,8 +180,8 @@ func downloadProgress(notify func(string)) func(download.Progress) {
 // stopTimeout limits how long --foreground waits for processes to stop.
 const stopTimeout = time.Minute
 
-// foreground watches the processes until the command is interrupted, and then stops them, also after a run that failed.
-func (s *session) foreground(ctx context.Context, err error) error {
+// inForeground watches the processes until the command is interrupted, and then stops them, also after a failed run.
+func (o *upOptions) inForeground(ctx context.Context, s *session, err error) error {
 	l := workspace.Below(s.runtime).(*local.Runtime)
 	if err == nil {
 		s.env.note("running until you press Ctrl-C")
@@ -204,7 +204,7 @@ func stop(ctx context.Context, do ...func(context.Context) error) error {
 
 // makeEphemeral makes the state directory of the setup. It fails if the directory exists: only the command that made
 // it removes it in the end.
-func (s *session) makeEphemeral() error {
+func (o *upOptions) makeEphemeral(s *session) error {
 	if err := os.MkdirAll(filepath.Dir(s.layout.Dir), 0o700); err != nil {
 		return notWritable(err, "set XDG_STATE_HOME to a directory that you can write to")
 	}
@@ -218,15 +218,15 @@ func (s *session) makeEphemeral() error {
 		"setup %q exists on this machine, and --ephemeral would remove its data", s.file.Setup.Metadata.Name)
 }
 
-// ephemeral runs a command with a kubeconfig, or waits until kcpctl is interrupted, while it watches the processes.
-// Then it removes the setup, also after a run that failed.
-func (s *session) ephemeral(ctx context.Context, err error, command []string) error {
+// endEphemeral runs the command with a kubeconfig, or waits until kcpctl is interrupted, and watches the processes.
+// Then it removes the setup, also after a failed run.
+func (o *upOptions) endEphemeral(ctx context.Context, s *session, err error) error {
 	l := workspace.Below(s.runtime).(*local.Runtime)
-	if err == nil && len(command) == 0 {
+	if err == nil && len(o.command) == 0 {
 		s.env.note("running until you press Ctrl-C, which removes everything")
 		err = l.Wait(ctx)
 	} else if err == nil {
-		err = s.during(ctx, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: command}).handOver)
+		err = during(ctx, s, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: o.command}).handOver)
 	}
 	if clierr.Code(err) == clierr.Conflict {
 		return err // another run changes the setup
@@ -235,8 +235,8 @@ func (s *session) ephemeral(ctx context.Context, err error, command []string) er
 }
 
 // during watches the processes while a task runs. It ends with the task, or when a process has failed for good.
-func (s *session) during(
-	ctx context.Context, watch func(context.Context) error, task func(context.Context, *session) error,
+func during(
+	ctx context.Context, s *session, watch func(context.Context) error, task func(context.Context, *session) error,
 ) error {
 	ctx, end := context.WithCancel(ctx)
 	defer end()

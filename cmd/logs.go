@@ -109,10 +109,7 @@ func (o *logsOptions) run(ctx context.Context) error {
 // A component without logs does not hide the logs of the others.
 func (o *logsOptions) printAll(ctx context.Context, s *session, selected []topology.ID) error {
 	out := o.env.Streams.Out
-	var names []string
-	for _, id := range selected {
-		names = append(names, string(id))
-	}
+	names := mapped(selected, func(id topology.ID) string { return string(id) })
 	prefixes := out.Prefixes(names)
 	if !o.logs.Follow {
 		return o.merge(ctx, s, selected, prefixes)

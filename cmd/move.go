@@ -118,12 +118,12 @@ func (o *moveOptions) run(ctx context.Context) error {
 		}
 		return nil
 	}
-	return s.move(ctx, movesRun{
+	return movesRun{
 		removalFlags: &o.removalFlags, movesFlags: &o.movesFlags, choice: run.Selected{
 			Workspaces: o.workspaces, To: o.to, Recursive: o.recursive,
 		},
 		header: "move workspaces of", none: fmt.Sprintf("the workspaces are on shard %q.", o.to),
-	})
+	}.run(ctx, s)
 }
 
 // movesRun is a run that moves workspaces.
@@ -135,8 +135,8 @@ type movesRun struct {
 	header, none string
 }
 
-// move shows the moves, asks, and makes them.
-func (s *session) move(ctx context.Context, m movesRun) error {
+// run shows the moves, asks, and makes them.
+func (m movesRun) run(ctx context.Context, s *session) error {
 	if err := s.connect(ctx); err != nil {
 		return err
 	}
@@ -151,7 +151,7 @@ func (s *session) move(ctx context.Context, m movesRun) error {
 		if err != nil {
 			return err
 		}
-		s.printMoves(moves, m.none)
+		m.print(s.env, moves)
 		r.Confirmed = append([]run.WorkspaceMove{}, moves...) // none is not all
 	}
 	yes, err := removal{
@@ -175,19 +175,19 @@ func (r removal) confirmedMoves(ctx context.Context, any bool) (bool, error) {
 	return r.confirmed(ctx)
 }
 
-// printMoves prints moves as a table, or as an event.
-func (s *session) printMoves(moves []run.WorkspaceMove, none string) {
+// print prints moves as a table, or as an event.
+func (m movesRun) print(env *Env, moves []run.WorkspaceMove) {
 	if len(moves) == 0 {
-		s.env.note(none)
+		env.note(m.none)
 		return
 	}
 	rows := [][]string{{"WORKSPACE", "FROM", "TO"}}
-	for _, m := range moves {
-		rows = append(rows, []string{m.Workspace, m.From, m.To})
+	for _, move := range moves {
+		rows = append(rows, []string{move.Workspace, move.From, move.To})
 	}
-	if s.env.events != nil {
-		s.env.events.note(plural(len(moves), "workspace", "workspaces")+" to move", rows...)
+	if env.events != nil {
+		env.events.note(plural(len(moves), "workspace", "workspaces")+" to move", rows...)
 		return
 	}
-	ui.Table(s.env.Streams.Out, rows[0], rows[1:]...)
+	ui.Table(env.Streams.Out, rows[0], rows[1:]...)
 }

@@ -15,6 +15,7 @@ import (
 	"k8s.io/cli-runtime/pkg/printers"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -47,10 +48,7 @@ func addOutputWithHelp(c *cobra.Command, value *string, byDefault, help string, 
 		*value = cmp.Or(*value, byDefault)
 		return checkOutput(*value, formats)
 	}
-	var values []string
-	for _, f := range formats {
-		values = append(values, strings.TrimSuffix(f, "TEMPLATE"))
-	}
+	values := mapped(formats, func(f string) string { return strings.TrimSuffix(f, "TEMPLATE") })
 	completeFlag(c, "output", fixed(values...))
 }
 
@@ -100,6 +98,19 @@ func templatePrinter(value string) (printers.ResourcePrinter, error) {
 
 func badTemplate(value string, err error) error {
 	return clierr.New(clierr.BadInput, "the syntax is that of kubectl get -o", "invalid template %q: %w", value, err)
+}
+
+// list is a list of things of a setup, as a result in machineFormats.
+type list[T any] struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	Name       string `json:"name"`
+	Items      []T    `json:"items"`
+}
+
+// listOf returns a list. Without items it is empty, and not null.
+func listOf[T any](kind, setup string, items []T) list[T] {
+	return list[T]{APIVersion: v1alpha1.APIVersion, Kind: kind, Name: setup, Items: append([]T{}, items...)}
 }
 
 // encode writes a result in one of machineFormats.

@@ -3,10 +3,13 @@ package cmd
 import (
 	"github.com/spf13/cobra"
 
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
+	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
 
@@ -29,18 +32,18 @@ func Outputs() []Output {
 		{"events", "up, down, add-shard and all others that change a setup: one event per line", run.Event{}},
 		{"validate", "validate", validation{}},
 		{"status", "status", status.Status{}},
-		{"usage", "top", usageList{}},
-		{"storage", "top workspaces", storedList{}},
-		{"capacity", "capacity", capacityList{}},
+		{"usage", "top", list[usage.Component]{}},
+		{"storage", "top workspaces", list[usage.Workspace]{}},
+		{"capacity", "capacity", list[usage.Capacity]{}},
 		{"check", "check", check.Report{}},
 		{"diff", "diff", differenceList{}},
-		{"history", "history", revisionList{}},
+		{"history", "history", list[plan.Revision]{}},
 		{"certs", "certs list", pki.List{}},
-		{"members", "etcd members", memberList{}},
-		{"clusters", "cluster list", physicalList{}},
-		{"apis", "workloads apis", apiList{}},
+		{"members", "etcd members", list[run.EtcdMember]{}},
+		{"clusters", "cluster list", list[*api.Cluster]{}},
+		{"apis", "workloads apis", list[apiState]{}},
 		{"explanation", "workloads explain", explanation{}},
-		{"moves", "workloads rebalance", moveList{}},
+		{"moves", "workloads rebalance", list[moveItem]{}},
 		{"backups", "backup list", backupList{}},
 		{"tears", "restore repair", tearList{}},
 		{"version", "version", version.Info{}},
@@ -49,9 +52,5 @@ func Outputs() []Output {
 
 // outputNames are the names of all outputs.
 func outputNames() []string {
-	var out []string
-	for _, o := range Outputs() {
-		out = append(out, o.Name)
-	}
-	return out
+	return mapped(Outputs(), func(o Output) string { return o.Name })
 }

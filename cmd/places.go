@@ -14,11 +14,7 @@ const placePrefix = "place/"
 
 // placeNames are the names of clusters of spec.clusters, which users may type with the prefix.
 func placeNames(typed []string) []string {
-	var out []string
-	for _, name := range typed {
-		out = append(out, placeName(name))
-	}
-	return out
+	return mapped(typed, placeName)
 }
 
 func placeName(typed string) string { return strings.TrimPrefix(typed, placePrefix) }
@@ -84,19 +80,11 @@ func expandPlaces(s *session, names []string) ([]string, error) {
 
 // placesOf are the clusters that have components.
 func placesOf(s *session) []string {
-	var out []string
-	for _, cl := range s.topology.Clusters {
-		out = append(out, cl.Name)
-	}
-	return out
+	return mapped(s.topology.Clusters, func(cl topology.Cluster) string { return cl.Name })
 }
 
 func prefixed(prefix string, names []string) []string {
-	var out []string
-	for _, n := range names {
-		out = append(out, prefix+n)
-	}
-	return out
+	return mapped(names, func(n string) string { return prefix + n })
 }
 
 // unknownPlace is the error for a name that no cluster of spec.clusters has.

@@ -55,14 +55,14 @@ func (c *compute) placeOf(a kcpapi.API, name string) kcp.Place {
 
 // eachObject calls do for every object of a published API, in the workspaces of all shards, through the virtual
 // workspaces of the APIExport.
-func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupResource,
+func (c *compute) eachObject(ctx context.Context, gr schema.GroupResource,
 	do func(*unstructured.Unstructured)) error {
-	endpoints, err := s.endpoints(ctx, c)
+	endpoints, err := c.endpoints(ctx)
 	if err != nil {
 		return err
 	}
 	for _, e := range endpoints {
-		client, err := kcp.Connect(s.runtime, s.topology.WorkspaceServer(e.Shard), c.state, s.env.Now())
+		client, err := c.connectTo(e)
 		if err != nil {
 			return err
 		}
@@ -77,8 +77,14 @@ func (s *session) eachObject(ctx context.Context, c *compute, gr schema.GroupRes
 	return nil
 }
 
+// connectTo connects to the shard of an endpoint.
+func (c *compute) connectTo(e agentstate.Endpoint) (*kcp.Client, error) {
+	s := c.session
+	return kcp.Connect(s.runtime, s.topology.WorkspaceServer(e.Shard), c.state, s.env.Now())
+}
+
 // endpoints returns the virtual workspaces of the APIExport with the published APIs, with their shards.
-func (s *session) endpoints(ctx context.Context, c *compute) ([]agentstate.Endpoint, error) {
+func (c *compute) endpoints(ctx context.Context) ([]agentstate.Endpoint, error) {
 	slice, err := c.Object(ctx, c.placeOf(kcpapi.APIExportEndpointSlice, api.ExportWorkloads))
 	switch {
 	case err != nil:
@@ -88,7 +94,7 @@ func (s *session) endpoints(ctx context.Context, c *compute) ([]agentstate.Endpo
 			"APIExportEndpointSlice %s in %s does not exist, so the objects of workspaces are unknown",
 			api.ExportWorkloads, c.workspace)
 	}
-	all := agentstate.EndpointsOf(slice, s.topology)
+	all := agentstate.EndpointsOf(slice, c.session.topology)
 	for _, e := range all {
 		if e.Shard == nil {
 			return nil, clierr.New(clierr.Failed, "add the shard to the setup file",

@@ -22,11 +22,11 @@ func TestObjectsOfAllShardsAreListed(t *testing.T) {
 		compute := kcpapi.Workspace.New("compute")
 		compute.Object["status"] = map[string]any{"phase": "Ready"}
 		rt.Kcp.PutIn("root/workspaces/compute", compute)
-		s, c, err := openCompute(t.Context(), s.env, s.flags)
+		c, err := openCompute(t.Context(), s.env, s.flags)
 		require.NoError(t, err)
 		defer s.close()
 		names := func() (out []string, err error) {
-			err = s.eachObject(t.Context(), c, schema.GroupResource{Group: "apps", Resource: "deployments"},
+			err = c.eachObject(t.Context(), schema.GroupResource{Group: "apps", Resource: "deployments"},
 				func(o *unstructured.Unstructured) { out = append(out, o.GetName()) })
 			return out, err
 		}

@@ -43,7 +43,7 @@ The workspaces move as with kcpctl move. Rerun the command to continue after a f
   kcpctl rebalance --max-moves 20 --yes
   kcpctl rebalance --within 5`,
 		Args:              noArgs,
-		RunE:              func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:              withoutArgs(o.run),
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
 	f := c.Flags()
@@ -80,9 +80,9 @@ func (o *rebalanceOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return s.move(ctx, movesRun{
+	return movesRun{
 		removalFlags: &o.removalFlags, movesFlags: &o.movesFlags,
 		choice: run.Balanced{Within: o.within, MaxMoves: o.maxMoves},
 		header: "rebalance", none: "nothing moves: the shards are balanced, as far as workspaces may move.",
-	})
+	}.run(ctx, s)
 }

@@ -29,7 +29,7 @@ directory with it. The previous directory is moved aside. The pods of kcpctl res
 		Example: "  kcpctl " + transfer.Command + " --" + transfer.FlagDirectory + " /var/lib/kcp/etcd",
 		Args:    noArgs,
 		Hidden:  true,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	c.Flags().StringVar(&o.dir, transfer.FlagDirectory, "", "data directory of the etcd (required)")
 	return c

@@ -112,7 +112,7 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 	yes, err := removal{
 		removalFlags: &o.removalFlags, session: s, question: o.question(s),
 		check:   func(ctx context.Context) (err error) { objects, err = r.Check(ctx, o.dry()); return err },
-		preview: func(context.Context) error { s.printPlan(deletionOf(objects)); return nil },
+		preview: func(context.Context) error { s.env.printPlan(deletionOf(objects)); return nil },
 	}.confirmed(ctx)
 	if err != nil || !yes {
 		return err

@@ -93,14 +93,14 @@ func (o *restartOptions) restart(ctx context.Context, s *session, selected []top
 	}
 	title := fmt.Sprintf("restart %s of kcp %q  (%s)",
 		plural(len(selected), "component", "components"), s.topology.Name, s.runtime.Where())
-	res, err := s.runUp(ctx, upRun{
+	res, err := upRun{
 		header: title, wait: o.wait, keepHistory: true,
 		options: run.UpOptions{
 			PlanOptions: run.PlanOptions{Force: o.forceConflicts},
 			Only:        selected, Restart: selected, Canaries: shardsOf(selected), Unedited: unedited,
 			DryRun: o.dryRun == dryRunServer,
 		},
-	})
+	}.run(ctx, s)
 	switch {
 	case err != nil || o.wait.output == outputJSON:
 		return o.setup.explainUnapplied(err)

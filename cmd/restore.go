@@ -9,6 +9,7 @@ import (
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -138,7 +139,7 @@ func (o *restoreOptions) restore(ctx context.Context, s *session, r *backup.Rest
 
 // start brings up the setup with the restored data.
 func (o *restoreOptions) start(ctx context.Context, s *session) error {
-	res, err := s.runUp(ctx, upRun{header: fmt.Sprintf("start kcp %q", s.topology.Name), wait: o.wait})
+	res, err := upRun{header: fmt.Sprintf("start kcp %q", s.topology.Name), wait: o.wait}.run(ctx, s)
 	if err != nil {
 		return clierr.Also(err, "the data is restored; "+o.setup.command("up")+" continues")
 	}
@@ -156,11 +157,7 @@ func (o *restoreOptions) question(s *session, p *backup.Plan) string {
 }
 
 func joinIDs(p *backup.Plan) string {
-	var out []string
-	for _, id := range p.Restored {
-		out = append(out, string(id))
-	}
-	return strings.Join(out, ", ")
+	return strings.Join(mapped(p.Restored, func(id topology.ID) string { return string(id) }), ", ")
 }
 
 // print prints what a restore would do.

@@ -45,7 +45,7 @@ it finds something. It reads all shards, and refuses if one does not answer.`,
   kcpctl restore repair --adopt --delete-missing --dry-run
   kcpctl restore repair --adopt --delete-missing`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	o.setup.add(f)

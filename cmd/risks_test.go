@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,6 +45,34 @@ func TestAllow(t *testing.T) {
 			require.NoError(t, err)
 			require.Equal(t, tc.change, change)
 			require.Equal(t, tc.data, data)
+		})
+	}
+}
+
+func TestAllowLostRecord(t *testing.T) {
+	const two = "a setup has one installation, and demo-1 and demo-2 are two: give only the ID from the message that refuses the run"
+	for name, tc := range map[string]struct {
+		values    []string
+		want, err string
+	}{
+		"one":                {values: []string{"lost-record=demo-1"}, want: "demo-1"},
+		"the same one twice": {values: []string{"lost-record=demo-1", "lost-record=demo-1"}, want: "demo-1"},
+		"two in one":         {values: []string{"lost-record=demo-1,demo-2"}, err: two},
+		"two":                {values: []string{"lost-record=demo-1", "lost-record=demo-2"}, err: two},
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &upOptions{}
+			all := acceptances{{risk: risk.LostRecord, value: "ID", accept: o.replaceLost}}
+			var err error
+			for _, v := range tc.values {
+				err = errors.Join(err, all.Set(v))
+			}
+			if tc.err != "" {
+				require.EqualError(t, err, tc.err)
+				return
+			}
+			require.NoError(t, err)
+			require.Equal(t, tc.want, o.setup.allowLostRecord)
 		})
 	}
 }

@@ -61,6 +61,18 @@ func openSetup(ctx context.Context, env *Env, flags *setupFlags) (*session, erro
 	return s, s.connect(ctx)
 }
 
+// opened returns the function of a command that works on a setup that runs.
+func opened(env *Env, flags *setupFlags, run func(context.Context, *session) error) func(context.Context) error {
+	return func(ctx context.Context) error {
+		s, err := openSetup(ctx, env, flags)
+		if err != nil {
+			return err
+		}
+		defer s.close()
+		return run(ctx, s)
+	}
+}
+
 // loadSetup reads the setup file and builds its topology. It uses no network.
 func loadSetup(env *Env, flags *setupFlags) (*session, error) {
 	flags.program = env.program()
@@ -123,22 +135,6 @@ func (s *session) at(known topology.Addresses) error {
 		return err
 	}
 	return s.open()
-}
-
-// expose gets the addresses that a run needs from the clusters.
-func (s *session) expose(ctx context.Context, r upRun) error {
-	if len(s.topology.Assigned()) == 0 {
-		return nil
-	}
-	up, err := s.newUp(r)
-	if err != nil {
-		return err
-	}
-	known, err := up.Expose(ctx)
-	if err != nil {
-		return err
-	}
-	return s.at(known)
 }
 
 // open opens the runtime.
@@ -326,8 +322,8 @@ type upRun struct {
 	keepHistory bool
 }
 
-// newUp returns the run of a command.
-func (s *session) newUp(r upRun) (*run.Up, error) {
+// of returns the run for a setup.
+func (r upRun) of(s *session) (*run.Up, error) {
 	var revision, file []byte
 	if !r.keepHistory {
 		var err error
@@ -346,10 +342,10 @@ func (s *session) newUp(r upRun) (*run.Up, error) {
 	}, nil
 }
 
-// runUp applies the setup, and shows the progress.
-func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
+// run applies the setup, and shows the progress.
+func (r upRun) run(ctx context.Context, s *session) (*run.Result, error) {
 	end := s.reporter.begin(ctx, r.header)
-	res, err := s.exposeAndRun(ctx, r)
+	res, err := r.exposeAndRun(ctx, s)
 	end()
 	if r.wait.output != outputJSON && res != nil && res.Plan != nil && len(res.Plan.Conflicts) > 0 {
 		ui.PrintConflicts(s.env.Streams.Err, res.Plan.Conflicts)
@@ -357,12 +353,12 @@ func (s *session) runUp(ctx context.Context, r upRun) (*run.Result, error) {
 	return res, err
 }
 
-func (s *session) exposeAndRun(ctx context.Context, r upRun) (*run.Result, error) {
-	if err := s.expose(ctx, r); err != nil {
+func (r upRun) exposeAndRun(ctx context.Context, s *session) (*run.Result, error) {
+	if err := r.expose(ctx, s); err != nil {
 		return nil, err
 	}
 	for attempt := 1; ; attempt++ {
-		up, err := s.newUp(r)
+		up, err := r.of(s)
 		if err != nil {
 			return nil, err
 		}
@@ -374,6 +370,22 @@ func (s *session) exposeAndRun(ctx context.Context, r upRun) (*run.Result, error
 			return res, errors.Join(err, failed)
 		}
 	}
+}
+
+// expose gets the addresses that a run needs from the clusters.
+func (r upRun) expose(ctx context.Context, s *session) error {
+	if len(s.topology.Assigned()) == 0 {
+		return nil
+	}
+	up, err := r.of(s)
+	if err != nil {
+		return err
+	}
+	known, err := up.Expose(ctx)
+	if err != nil {
+		return err
+	}
+	return s.at(known)
 }
 
 // portAttempts is how often a run chooses ports on this machine that other processes take before it has started

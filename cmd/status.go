@@ -38,7 +38,7 @@ Exit codes: 0 everything is ready, 1 failed, 2 invalid flags or setup file, 3 so
 		Example: `  kcpctl status --watch
   kcpctl status -o json | jq '.components[] | select(.ready | not)'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(opened(env, &o.setup, o.run)),
 	}
 	f := c.Flags()
 	o.setup.add(f)
@@ -49,12 +49,7 @@ Exit codes: 0 everything is ready, 1 failed, 2 invalid flags or setup file, 3 so
 	return c
 }
 
-func (o *statusOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *statusOptions) run(ctx context.Context, s *session) error {
 	out := *o.env.Streams.Out
 	out.Live = out.Live && o.watch // only --watch clears the terminal
 	screen := &ui.Screen{Stream: &out}

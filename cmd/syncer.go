@@ -32,7 +32,7 @@ kcp. It is for Clusters whose syncMode is Pull or None: the controller syncs the
 several syncers run for a cluster, only one of them is active.`,
 		Example: "  kcpctl syncer --cluster-name edge --kcp-kubeconfig kcp.kubeconfig --kubeconfig edge.kubeconfig",
 		Args:    noArgs,
-		RunE:    func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE:    withoutArgs(o.run),
 	}
 	f := c.Flags()
 	f.StringVar(&o.clusterName, "cluster-name", "", "name of the Cluster in the compute workspace (required)")

@@ -26,7 +26,7 @@ const tenantTime = 15 * time.Second
 
 // tenants are what workspaces run in physical clusters: the namespaces there with the ID of the setup.
 type tenants struct {
-	setup string
+	session *session
 	// id is the ID of the setup in physical clusters: the one of the installation. It is empty if it is not known.
 	id string
 	// paths are the paths of workspaces by their logical clusters, as far as they are known.
@@ -53,17 +53,10 @@ func namespacePlace(name string) kcp.Place {
 	return kcp.Place{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: name}
 }
 
-// tenants reads what workspaces run in some physical clusters. Neither a cluster that cannot be read nor a kcp that
-// does not answer fails it.
-func (s *session) tenants(ctx context.Context, of ...*topology.Component) *tenants {
-	t := s.findTenants(ctx, of...)
-	t.paths = s.tenantPaths(ctx, t)
-	return t
-}
-
-// findTenants reads the namespaces of all setups in some physical clusters, without kcp.
-func (s *session) findTenants(ctx context.Context, of ...*topology.Component) *tenants {
-	t := &tenants{setup: s.topology.Name}
+// findTenants reads the namespaces of all setups in some physical clusters, without kcp. A cluster that cannot be read
+// does not fail it.
+func findTenants(ctx context.Context, s *session, of ...*topology.Component) *tenants {
+	t := &tenants{session: s}
 	if known, err := s.runtime.Record(ctx); err == nil {
 		t.id = known.Installation
 	}
@@ -95,25 +88,25 @@ func (t *tenants) look(ctx context.Context) {
 	})
 }
 
-// tenantPaths returns the paths of workspaces by their logical clusters. They are not known if kcp does not answer.
-func (s *session) tenantPaths(ctx context.Context, t *tenants) map[string]string {
+// readPaths reads the paths of the workspaces. They are not known if kcp does not answer.
+func (t *tenants) readPaths(ctx context.Context) {
+	s := t.session
 	ctx, cancel := context.WithTimeoutCause(ctx, tenantTime, fmt.Errorf("no answer after %s", tenantTime))
 	defer cancel()
 	names := t.workspaces()
 	if len(names) == 0 {
-		return nil
+		return
 	}
 	state, err := s.loadPKI(ctx)
 	if err != nil {
-		return nil
+		return
 	}
 	client, err := run.ConnectFrontProxy(s.runtime, s.topology, nil, state, s.env.Now())
 	if err != nil {
-		return nil
+		return
 	}
 	defer client.Close()
-	c := &compute{computeClient: client, workspace: s.file.Setup.Spec.Workloads.Workspace, state: state}
-	return c.paths(ctx, names)
+	t.paths = (&compute{client, s, s.file.Setup.Spec.Workloads.Workspace, state}).paths(ctx, names)
 }
 
 // own returns the namespaces of the setup in a cluster. Namespaces of other setups are never among them.

@@ -17,6 +17,15 @@ func plural(n int, one, many string) string {
 	return fmt.Sprintf("%d %s", n, many)
 }
 
+// mapped returns what of returns for each of all.
+func mapped[T, R any](all []T, of func(T) R) []R {
+	var out []R
+	for _, one := range all {
+		out = append(out, of(one))
+	}
+	return out
+}
+
 // noneFound says that a list is empty, as kubectl does.
 func (e *Env) noneFound(what, where string) {
 	fmt.Fprintf(e.Streams.Err, "No %s found in %s.\n", what, where)

@@ -10,7 +10,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -42,7 +41,7 @@ without watches. ETCD is the size of the database, and the quota at which etcd a
   kcpctl top --watch
   kcpctl top workspaces`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(opened(env, &o.setup, o.run)),
 	}
 	f := c.Flags()
 	o.setup.add(f)
@@ -52,20 +51,7 @@ without watches. ETCD is the size of the database, and the quota at which etcd a
 	return c
 }
 
-// usageList is the result in machineFormats.
-type usageList struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Name       string            `json:"name"`
-	Items      []usage.Component `json:"items"`
-}
-
-func (o *topOptions) run(ctx context.Context) error {
-	s, err := openSetup(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *topOptions) run(ctx context.Context, s *session) error {
 	reader, err := s.usage(ctx)
 	if err != nil {
 		return err
@@ -114,20 +100,15 @@ func (s *session) readable(ctx context.Context) ([]plan.Unreachable, *pki.State,
 func (o *topOptions) show(screen *ui.Screen, s *session, all []usage.Component) error {
 	var text bytes.Buffer
 	if o.output != "" {
-		if err := encode(&text, o.output, usageList{
-			APIVersion: v1alpha1.APIVersion, Kind: "UsageList", Name: s.topology.Name, Items: all,
-		}); err != nil {
+		if err := encode(&text, o.output, listOf("UsageList", s.topology.Name, all)); err != nil {
 			return err
 		}
 		return screen.Show(text.String())
 	}
 	out := *o.env.Streams.Out
 	out.Writer = &text
-	var rows [][]string
-	for _, u := range all {
-		rows = append(rows, usageCells(u))
-	}
-	ui.Table(&out, []string{"COMPONENT", "REQUESTS/S", "P99", "CPU", "MEMORY", "WORKSPACES", "ETCD"}, rows...)
+	ui.Table(&out, []string{"COMPONENT", "REQUESTS/S", "P99", "CPU", "MEMORY", "WORKSPACES", "ETCD"},
+		mapped(all, usageCells)...)
 	for _, u := range all {
 		if u.Reason != "" {
 			fmt.Fprintln(&out, out.Yellow(fmt.Sprintf("%s: %s", u.Component, firstLine(u.Reason))))

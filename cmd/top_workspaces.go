@@ -9,7 +9,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -40,7 +39,7 @@ workspace. This reads as much as a backup does, so do not run it often. No value
 		Example: `  kcpctl top workspaces --shard alpha
   kcpctl top workspaces -o json | jq '.items[] | select(.bytes > 1000000) | .path'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	f := c.Flags()
 	o.setup.add(f)
@@ -50,14 +49,6 @@ workspace. This reads as much as a backup does, so do not run it often. No value
 		fmt.Sprintf("list all workspaces, not only the %d largest ones", topWorkspaces))
 	completeFlag(c, "shard", o.setup.names(env, shardNames))
 	return c
-}
-
-// storedList is the result in machineFormats.
-type storedList struct {
-	APIVersion string            `json:"apiVersion"`
-	Kind       string            `json:"kind"`
-	Name       string            `json:"name"`
-	Items      []usage.Workspace `json:"items"`
 }
 
 func (o *topWorkspacesOptions) run(ctx context.Context) error {
@@ -73,21 +64,19 @@ func (o *topWorkspacesOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	found, err := s.storedBy(ctx, only)
+	found, err := storedBy(ctx, s, only)
 	if err != nil {
 		return err
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, storedList{
-			APIVersion: v1alpha1.APIVersion, Kind: "WorkspaceUsageList", Name: s.topology.Name, Items: found,
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("WorkspaceUsageList", s.topology.Name, found))
 	}
 	o.print(found)
 	return nil
 }
 
 // storedBy reads what the workspaces of some shards store, or of all.
-func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Workspace, error) {
+func storedBy(ctx context.Context, s *session, only []topology.ID) ([]usage.Workspace, error) {
 	lost, state, err := s.readable(ctx)
 	if err != nil {
 		return nil, err
@@ -96,7 +85,7 @@ func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Wor
 	if err != nil {
 		return nil, err
 	}
-	found := []usage.Workspace{}
+	var found []usage.Workspace
 	for _, c := range s.topology.Shards() {
 		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
 			continue
@@ -104,7 +93,7 @@ func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Wor
 		if len(only) > 0 && !slices.Contains(only, c.ID()) {
 			continue
 		}
-		some, err := s.stored(ctx, c, state, from)
+		some, err := stored(ctx, s, c, state, from)
 		if err != nil {
 			return nil, err
 		}
@@ -115,8 +104,8 @@ func (s *session) storedBy(ctx context.Context, only []topology.ID) ([]usage.Wor
 }
 
 // stored reads what the workspaces of a shard store.
-func (s *session) stored(
-	ctx context.Context, c *topology.Component, state *pki.State, from backup.Source,
+func stored(
+	ctx context.Context, s *session, c *topology.Component, state *pki.State, from backup.Source,
 ) ([]usage.Workspace, error) {
 	in, err := from.Snapshots(ctx, c)
 	if err != nil {

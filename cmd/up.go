@@ -113,11 +113,15 @@ interrupted.`,
 	return c
 }
 
+// replaceLost accepts that the record of one installation is lost. Its ID may be given several times.
 func (o *upOptions) replaceLost(ids []string) error {
-	if len(ids) > 1 {
-		return errors.New("a setup has one installation")
+	for _, id := range ids {
+		if known := o.setup.allowLostRecord; known != "" && id != known {
+			return fmt.Errorf("a setup has one installation, and %s and %s are two: "+
+				"give only the ID from the message that refuses the run", known, id)
+		}
+		o.setup.allowLostRecord = id
 	}
-	o.setup.allowLostRecord = ids[0]
 	return nil
 }
 
@@ -196,11 +200,11 @@ func (o *upOptions) run(ctx context.Context) error {
 		return err
 	}
 	if o.ephemeral {
-		if err := s.makeEphemeral(); err != nil {
+		if err := o.makeEphemeral(s); err != nil {
 			return err
 		}
 	}
-	res, err := s.runUp(ctx, upRun{
+	res, err := upRun{
 		header: o.header(s), wait: o.wait,
 		options: run.UpOptions{
 			PlanOptions: run.PlanOptions{Force: o.forceConflicts, PruneData: idsOfNames(o.pruneData)},
@@ -212,7 +216,7 @@ func (o *upOptions) run(ctx context.Context) error {
 			AllowUnreachable:    o.allowUnreachable, ForgetClusters: o.setup.forgetClusters,
 			Orphan: idsOfNames(o.orphan),
 		},
-	})
+	}.run(ctx, s)
 	if err == nil && len(o.command) == 0 && (o.env.events == nil || o.dryRun == dryRunServer) {
 		err = o.printResult(ctx, s, res)
 	}
@@ -224,9 +228,9 @@ func (o *upOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.ephemeral:
-		return s.ephemeral(ctx, err, o.command)
+		return o.endEphemeral(ctx, s, err)
 	case o.foreground:
-		return s.foreground(ctx, err)
+		return o.inForeground(ctx, s, err)
 	}
 	return err
 }
@@ -355,7 +359,7 @@ func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result
 		fmt.Fprintf(w, "\nThe installation is %s. To use %s for this installation only: %s --write-installation\n", id,
 			s.file.Name, o.setup.command("up"))
 	}
-	found, err := s.addressesOf(ctx)
+	found, err := addressesOf(ctx, s)
 	found.print(w)
 	return err
 }
@@ -407,7 +411,7 @@ func (s *session) printObjects(ctx context.Context, wanted func(render.Object) b
 	}
 	for _, obj := range objects {
 		if wanted(obj) {
-			s.printRefs(obj.Ref())
+			s.env.printRefs(obj.Ref())
 		}
 	}
 	return nil

@@ -92,7 +92,7 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	}
 	defer s.close()
 	up.options.Edit = before.writeEdit(s)
-	res, err := s.runUp(ctx, up)
+	res, err := up.run(ctx, s)
 	if err != nil {
 		return o.explain(err, from)
 	}

@@ -34,7 +34,7 @@ Exit codes: 0 all files are valid, 2 a file is invalid.`,
 		Example: `  kcpctl validate
   kcpctl validate -f eu.yaml -f us.yaml -o json`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	c.Flags().StringSliceVarP(&o.files, "file", "f", []string{defaultFile}, "setup file, or - for stdin (repeatable)")
 	allow(c.Flags(), anywhere, "file")

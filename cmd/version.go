@@ -39,7 +39,7 @@ there is a newer release. No other command looks for releases.`,
   kcpctl version -o jsonpath='{.version}'
   kcpctl version --check`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(o.run),
 	}
 	c.Flags().BoolVar(&o.check, "check", false, "look for a newer release of kcpctl")
 	addOutput(c, &o.output, "", machineFormats...)

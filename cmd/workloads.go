@@ -10,18 +10,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // newWorkloadsCmd groups the commands for the objects of users that run in physical clusters.
 func newWorkloadsCmd(env *Env) *cobra.Command {
-	c := &cobra.Command{
-		Use:   "workloads",
-		Short: "Show and change where the workloads of workspaces run, and manage which APIs they can use",
-	}
-	c.AddCommand(newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsRebalanceCmd(env))
-	return c
+	return newGroup("workloads",
+		"Show and change where the workloads of workspaces run, and manage which APIs they can use",
+		newWorkloadsExplainCmd(env), newWorkloadsAPIsCmd(env), newWorkloadsRebalanceCmd(env))
 }
 
 type workloadsAPIsOptions struct {
@@ -46,19 +42,11 @@ command also lists all fields that objects would lose in all workspaces, and the
 		Example: `  kcpctl workloads apis
   kcpctl workloads apis -o json | jq '.items[] | select(.state == "Incompatible")'`,
 		Args: noArgs,
-		RunE: func(c *cobra.Command, _ []string) error { return o.run(c.Context()) },
+		RunE: withoutArgs(openedCompute(env, &o.setup, o.run)),
 	}
 	o.setup.add(c.Flags())
 	addOutput(c, &o.output, "", machineFormats...)
 	return c
-}
-
-// apiList is the result in machineFormats.
-type apiList struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Name       string     `json:"name"`
-	Items      []apiState `json:"items"`
 }
 
 // apiState is an API in a cluster.
@@ -67,13 +55,8 @@ type apiState struct {
 	Cluster string `json:"cluster"`
 }
 
-func (o *workloadsAPIsOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
-	return o.list(ctx, c, s.topology.Name)
+func (o *workloadsAPIsOptions) run(ctx context.Context, c *compute) error {
+	return o.list(ctx, c, c.session.topology.Name)
 }
 
 // list prints the APIs, sorted by name and cluster.
@@ -82,24 +65,24 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 	if err != nil {
 		return err
 	}
-	all := apiList{APIVersion: v1alpha1.APIVersion, Kind: "APIList", Name: setup, Items: []apiState{}}
+	var all []apiState
 	for _, cl := range clusters {
 		for _, a := range cl.Status.APIs {
-			all.Items = append(all.Items, apiState{a, cl.Name})
+			all = append(all, apiState{a, cl.Name})
 		}
 	}
-	slices.SortStableFunc(all.Items,
+	slices.SortStableFunc(all,
 		func(a, b apiState) int { return cmp.Compare(a.GroupResource().String(), b.GroupResource().String()) })
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, all)
+		return encode(o.env.Streams.Out, o.output, listOf("APIList", setup, all))
 	}
-	if len(all.Items) == 0 {
+	if len(all) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "no cluster of kcp %q has reported its APIs yet.\n", setup)
 		return nil
 	}
 	var rows [][]string
 	last := ""
-	for _, a := range all.Items {
+	for _, a := range all {
 		name := a.GroupResource().String()
 		row := []string{name, a.Cluster, string(a.State), cmp.Or(a.Version, noValue),
 			cmp.Or(firstLine(a.Message), noValue)}
@@ -109,7 +92,7 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 		rows, last = append(rows, row), name
 	}
 	ui.Table(o.env.Streams.Out, []string{"API", "CLUSTER", "STATE", "VERSION", "MESSAGE"}, rows...)
-	for _, a := range all.Items {
+	for _, a := range all {
 		printAcceptance(o.env.Streams.Err, a.APIStatus, a.Cluster, c.workspace)
 	}
 	return nil

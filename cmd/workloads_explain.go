@@ -45,7 +45,7 @@ cluster without a share is the present state of its Cluster object.`,
 			if err := o.object.complete(args[0]); err != nil {
 				return err
 			}
-			return o.run(c.Context())
+			return openedCompute(env, &o.setup, o.run)(c.Context())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -80,19 +80,14 @@ type verdict struct {
 	Synced *metav1.Condition `json:"synced,omitempty"`
 }
 
-func (o *workloadsExplainOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *workloadsExplainOptions) run(ctx context.Context, c *compute) error {
 	e, err := o.explain(ctx, c)
 	if err != nil {
 		return err
 	}
 	e.APIVersion = v1alpha1.APIVersion
 	e.Kind = "WorkloadExplanation"
-	e.Name = s.topology.Name
+	e.Name = c.session.topology.Name
 	return o.print(e)
 }
 
@@ -236,11 +231,8 @@ func (o *workloadsExplainOptions) print(e *explanation) error {
 		fmt.Fprintf(out, "Scheduled: %s\n", describeCondition(e.Scheduled))
 	}
 	fmt.Fprintln(out)
-	var rows [][]string
-	for _, v := range e.Clusters {
-		rows = append(rows, v.row())
-	}
-	ui.Table(out, []string{"CLUSTER", "CHOSEN", "GOAL", "REPLICAS", "READY", "SYNCED", "REASON"}, rows...)
+	ui.Table(out, []string{"CLUSTER", "CHOSEN", "GOAL", "REPLICAS", "READY", "SYNCED", "REASON"},
+		mapped(e.Clusters, verdict.row)...)
 	return nil
 }
 

@@ -15,7 +15,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
@@ -56,7 +55,7 @@ now, and TO those in the end. Free capacity changes all the time, so the result 
 			if err := o.complete(args); err != nil {
 				return err
 			}
-			return o.run(c.Context())
+			return openedCompute(env, &o.setup, o.run)(c.Context())
 		},
 		ValidArgsFunction: cobra.NoFileCompletions,
 	}
@@ -89,14 +88,6 @@ func (o *workloadsRebalanceOptions) complete(args []string) error {
 	return checkTimeout(o.timeout)
 }
 
-// moveList is what --dry-run prints.
-type moveList struct {
-	APIVersion string     `json:"apiVersion"`
-	Kind       string     `json:"kind"`
-	Name       string     `json:"name"`
-	Items      []moveItem `json:"items"`
-}
-
 type moveItem struct {
 	Workspace string `json:"workspace"`
 	Namespace string `json:"namespace"`
@@ -107,15 +98,11 @@ type moveItem struct {
 	To   map[string]int64 `json:"to"`
 }
 
-func (o *workloadsRebalanceOptions) run(ctx context.Context) error {
-	s, c, err := openCompute(ctx, o.env, &o.setup)
-	if err != nil {
-		return err
-	}
-	defer s.close()
+func (o *workloadsRebalanceOptions) run(ctx context.Context, c *compute) error {
+	s := c.session
 	r := &rebalancing{compute: c, flags: s.flags, setup: s.topology.Name, apis: s.file.Setup.Spec.Workloads.APIs}
 	r.preview = func(ctx context.Context, state roots.State) ([]roots.Move, error) {
-		return s.previewMoves(ctx, c, state, o.timeout)
+		return c.previewMoves(ctx, state, o.timeout)
 	}
 	if o.dryRun {
 		return o.list(ctx, r)
@@ -167,9 +154,7 @@ func (o *workloadsRebalanceOptions) list(ctx context.Context, r *rebalancing) er
 		return err
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, moveList{
-			APIVersion: v1alpha1.APIVersion, Kind: "MoveList", Name: r.setup, Items: append([]moveItem{}, moves...),
-		})
+		return encode(o.env.Streams.Out, o.output, listOf("MoveList", r.setup, moves))
 	}
 	if len(moves) == 0 {
 		fmt.Fprintln(o.env.Streams.Err,
@@ -246,13 +231,13 @@ func (r *rebalancing) state(ctx context.Context) (state roots.State, err error) 
 }
 
 // previewMoves computes what would move, from the objects of all workspaces.
-func (s *session) previewMoves(ctx context.Context, c *compute, state roots.State,
+func (c *compute) previewMoves(ctx context.Context, state roots.State,
 	timeout time.Duration) ([]roots.Move, error) {
 	proxy, ok := c.computeClient.(*kcp.Client)
 	if !ok {
 		return nil, fmt.Errorf("no client for a front-proxy: %T", c.computeClient)
 	}
-	endpoints, err := s.endpoints(ctx, c)
+	endpoints, err := c.endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -260,7 +245,7 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 	route := &kcp.Router{Default: proxy, Prefixes: map[string]*kcp.Client{}}
 	for _, e := range endpoints {
 		urls = append(urls, e.URL.String())
-		client, err := kcp.Connect(s.runtime, s.topology.WorkspaceServer(e.Shard), c.state, s.env.Now())
+		client, err := c.connectTo(e)
 		if err != nil {
 			return nil, err
 		}
@@ -268,14 +253,13 @@ func (s *session) previewMoves(ctx context.Context, c *compute, state roots.Stat
 		route.Prefixes[e.URL.String()] = client
 	}
 	return roots.Preview(cluster.Quiet(ctx),
-		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: s.env.Now}, state, urls, timeout)
+		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: c.session.env.Now}, state, urls, timeout)
 }
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.
 func replicasText(all map[string]int64) string {
-	var out []string
-	for _, name := range slices.Sorted(maps.Keys(all)) {
-		out = append(out, fmt.Sprintf("%s=%d", name, all[name]))
-	}
+	out := mapped(slices.Sorted(maps.Keys(all)), func(name string) string {
+		return fmt.Sprintf("%s=%d", name, all[name])
+	})
 	return cmp.Or(strings.Join(out, " "), noValue)
 }

@@ -190,7 +190,6 @@ const (
 	ReasonFullDisruption     = "FullDisruption"     // no cluster is ready, or more than half of them went away at once
 
 	ReasonSynced               = "Synced"
-	ReasonPending              = "Pending"
 	ReasonNamespaceCollision   = "NamespaceCollision"
 	ReasonNamespaceTerminating = "NamespaceTerminating"
 	ReasonQuotaExceeded        = "QuotaExceeded"

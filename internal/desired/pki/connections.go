@@ -12,7 +12,6 @@ type Connection struct {
 	Client     topology.ID
 	ClientCert LeafKey
 	Server     topology.ID
-	ServerCert LeafKey
 	// URL is the address that the client dials, and Host the name that it expects in the server's certificate.
 	URL, Host string
 	// Trust is the authority whose bundle verifies the server, Accept the one whose bundle verifies the client.
@@ -32,9 +31,7 @@ func Connections(t *topology.Topology, most int) []Connection {
 		}
 		add := func(client topology.ID, s topology.Endpoint) {
 			all = append(all, Connection{
-				client, leafKey(t, client, e.Cert), s.Component, leafKey(t, s.Component, s.Cert), s.URL, s.Host,
-				e.Trust, e.Accept,
-				s.Serving,
+				client, leafKey(t, client, e.Cert), s.Component, s.URL, s.Host, e.Trust, e.Accept, s.Serving,
 			})
 		}
 		if len(e.Clients)*len(servers) > most {

@@ -28,7 +28,8 @@ func (s *Subject) fresh(ctx context.Context, c Cluster) ([]render.Object, error)
 	return slices.DeleteFunc(s.on(c), func(o render.Object) bool { return applied[o.Ref()] }), nil
 }
 
-// quota compares the needs of new objects with what every quota has left.
+// quota compares the needs of new objects with what every quota has left. A dry run counts each object alone, and no
+// pods of a workload: users with a quota would get a part of the setup, whose other pods never start.
 func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	quotas, err := c.Quotas(ctx)
 	if err != nil {

@@ -37,30 +37,31 @@ func flagOf(workload *unstructured.Unstructured, name string) string {
 // recordMoved finds out which front-proxies must restart: all, for a shard whose base URL the run changes or that
 // leaves its data, and those that an earlier run has not restarted. They are in the record while the run writes, so
 // that the next one continues. Afterwards, only those remain that the run has left out.
-func (p *preparation) recordMoved(res *Result) {
+func (g *guard) recordMoved() {
+	res := g.res
 	res.moved = map[topology.ID][]topology.ID{}
 	remain := map[topology.ID][]topology.ID{}
-	for _, shard := range p.Topology.Shards() {
-		all, id := p.known.Moved[shard.ID()], shard.ID()
-		if !p.scope().includes(id) {
+	for _, shard := range g.Topology.Shards() {
+		all, id := g.known.Moved[shard.ID()], shard.ID()
+		if !g.scope().includes(id) {
 			if len(all) > 0 {
 				res.moved[id], remain[id] = all, all
 			}
 			continue
 		}
-		if moves(res.Plan.Of(id)) || p.leavesData(id) {
+		if moves(res.Plan.Of(id)) || g.leavesData(id) {
 			all = nil
-			for _, c := range p.Topology.FrontProxies() {
+			for _, c := range g.Topology.FrontProxies() {
 				all = append(all, c.ID())
 			}
 		}
 		for _, proxy := range all {
-			c := p.Topology.Component(proxy)
+			c := g.Topology.Component(proxy)
 			if c == nil {
 				continue // it is no longer in the setup
 			}
 			res.moved[id] = append(res.moved[id], proxy)
-			if _, left := plan.UnreachableIn(p.left, c.Cluster.Name); left {
+			if _, left := plan.UnreachableIn(g.left, c.Cluster.Name); left {
 				remain[id] = append(remain[id], proxy)
 			}
 		}
@@ -76,12 +77,12 @@ func moves(items []plan.Item) bool {
 }
 
 // leavesData reports whether a shard starts without its previous data, as the user has allowed.
-func (p *preparation) leavesData(id topology.ID) bool {
-	if !p.mayLose(id) && !p.mayLose(id.EtcdID()) {
+func (g *guard) leavesData(id topology.ID) bool {
+	if !g.mayLose(id) && !g.mayLose(id.EtcdID()) {
 		return false
 	}
-	allowed := func(of topology.ID) bool { return (of == id || of == id.EtcdID()) && p.mayLose(of) }
-	return p.known.CheckData(p.data, allowed, func(topology.ID) bool { return false }) != nil
+	allowed := func(of topology.ID) bool { return (of == id || of == id.EtcdID()) && g.mayLose(of) }
+	return g.known.CheckData(g.data, allowed, func(topology.ID) bool { return false }) != nil
 }
 
 // restartProxies restarts the front-proxies after the base URL or the data of a shard has changed. A running

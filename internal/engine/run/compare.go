@@ -98,7 +98,7 @@ func (p *preparation) refusals(ctx context.Context, pl *plan.Plan) error {
 	res := &Result{Plan: &same, PKI: p.desired.PKI, desired: p.desired, known: p.known}
 	return parallel.Join([]error{
 		p.known.Writable(), p.acceptRecord(), p.mayInstall(loaded), p.sameAuthorities(p.known, loaded),
-		p.sameRecordedData(), p.mayWithdraw(ctx, res), p.guard(ctx, res),
+		p.sameRecordedData(), p.mayWithdraw(ctx, res), (&guard{p, res, p.known}).check(ctx),
 	})
 }
 
@@ -111,12 +111,6 @@ type UnappliedRuntime interface {
 // Unapplied returns what the given setup would change, in some components or in all, because it is not the one that
 // was applied last. An edit that changes no object is not pending, and nothing is pending before the first run.
 func Unapplied(
-	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
-) (*plan.Plan, error) {
-	return unapplied(ctx, t, rt, setup, only, now, nil)
-}
-
-func unapplied(
 	ctx context.Context, t *topology.Topology, rt UnappliedRuntime, setup []byte, only []topology.ID, now time.Time,
 	progress func(compared, total int),
 ) (*plan.Plan, error) {
@@ -146,7 +140,7 @@ func (p *preparation) unedited(ctx context.Context) error {
 		return nil
 	}
 	c := p.comparison(stepEdits)
-	pending, err := unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.scope(), p.Now(), c.progress)
+	pending, err := Unapplied(ctx, p.Topology, p.Runtime, p.Options.Unedited, p.scope(), p.Now(), c.progress)
 	if err != nil {
 		return err
 	}

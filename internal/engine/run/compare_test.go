@@ -57,7 +57,7 @@ func TestUnapplied(t *testing.T) {
 				if tc.spoiled {
 					w.edit("shard/alpha")
 				}
-				p, err := run.Unapplied(t.Context(), topologytest.Build(t, tc.text), w.rt, []byte(tc.remembered), tc.only, time.Now())
+				p, err := run.Unapplied(t.Context(), topologytest.Build(t, tc.text), w.rt, []byte(tc.remembered), tc.only, time.Now(), nil)
 				require.NoError(t, err)
 				var waits []string
 				for _, it := range p.Items {
@@ -88,7 +88,7 @@ func TestUnappliedAfterTheInstallationWasWritten(t *testing.T) {
 // What was never applied to its end has no file that could differ.
 func TestUnappliedBeforeTheFirstUp(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
-		p, err := run.Unapplied(t.Context(), w.top, w.rt, []byte("the setup"), nil, time.Now())
+		p, err := run.Unapplied(t.Context(), w.top, w.rt, []byte("the setup"), nil, time.Now(), nil)
 		require.NoError(t, err)
 		require.True(t, p.Empty())
 	})
@@ -96,7 +96,7 @@ func TestUnappliedBeforeTheFirstUp(t *testing.T) {
 
 func unapplied(t *testing.T, w *world, top *topology.Topology, text string) *plan.Plan {
 	t.Helper()
-	p, err := run.Unapplied(t.Context(), top, w.rt, []byte(text), nil, time.Now())
+	p, err := run.Unapplied(t.Context(), top, w.rt, []byte(text), nil, time.Now(), nil)
 	require.NoError(t, err)
 	return p
 }

@@ -37,15 +37,15 @@ func (p *preparation) readData(ctx context.Context) (map[topology.ID]record.Data
 
 // noneUnused refuses to make an installation where volumes of one remain whose record is lost, although the setup does
 // not use them: its file was changed since.
-func (p *preparation) noneUnused(ctx context.Context, before *record.Record) error {
-	if len(before.Data) > 0 { // what runs shows which volumes are in use
+func (g *guard) noneUnused(ctx context.Context) error {
+	if len(g.before.Data) > 0 { // what runs shows which volumes are in use
 		return nil
 	}
-	unused, err := p.Runtime.Unused(ctx, p.data)
+	unused, err := g.Runtime.Unused(ctx, g.data)
 	if err != nil {
 		return err
 	}
-	return record.CheckUnused(unused, p.scope().includes, p.mayLose)
+	return record.CheckUnused(unused, g.scope().includes, g.mayLose)
 }
 
 // sameRecordedData refuses objects that would separate a component from its data, by the record. Without a record, or

@@ -207,15 +207,15 @@ func requireAddresses(t *topology.Topology, offline bool) error {
 
 // recordAddresses records the addresses of the setup, and notes the ones that change: certificates and URLs change with
 // them.
-func (p *preparation) recordAddresses(next *record.Record) {
-	assigned := p.Topology.Assigned()
-	if next.SetAddresses(assigned); p.again || p.known.Empty() {
+func (g *guard) recordAddresses() {
+	assigned := g.Topology.Assigned()
+	if g.res.record.SetAddresses(assigned); g.again || g.known.Empty() {
 		return
 	}
 	for _, c := range assigned {
-		before, now := p.known.Addresses[c.ID()], c.Assignment.Known
+		before, now := g.known.Addresses[c.ID()], c.Assignment.Known
 		if before != (topology.Address{}) && before != now {
-			p.note(fmt.Sprintf("%s: its address changes from %s to %s", c.ID(), before, now))
+			g.note(fmt.Sprintf("%s: its address changes from %s to %s", c.ID(), before, now))
 		}
 	}
 }

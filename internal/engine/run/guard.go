@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
-	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -49,78 +48,86 @@ func (p *preparation) sameForAll(loaded *pki.State) error {
 	return nil
 }
 
-// guard refuses a plan that would lose data or trust although every object of it can be applied. It adds the next
-// record of the installation to the result.
-func (p *preparation) guard(ctx context.Context, res *Result) error {
-	if err := p.inherits(ctx, res.Plan); err != nil {
+// guard refuses a plan that would lose data or trust although every object of it can be applied.
+type guard struct {
+	*preparation
+	// res has the plan.
+	res *Result
+	// before is the record of the installation, or what the live objects say if it is lost or was restored.
+	before *record.Record
+}
+
+// check adds the next record of the installation to the result.
+func (g *guard) check(ctx context.Context) error {
+	if err := g.inherits(ctx); err != nil {
 		return err
 	}
-	before, only := p.known, p.scope()
+	res, only := g.res, g.scope()
 	switch {
-	case p.known.Restored():
-		before = p.completed(res.Plan)
-		if err := p.sameData(before); err != nil {
+	case g.known.Restored():
+		g.before = g.completed()
+		if err := g.sameData(g.before); err != nil {
 			return err
 		}
-	case p.known.Empty():
-		before = p.adopt(res.Plan)
-		err := errors.Join(p.adoptable(before), p.sameAuthorities(before, p.desired.Loaded), p.sameData(before),
-			p.noneUnused(ctx, before))
+	case g.known.Empty():
+		g.before = g.adopt()
+		err := errors.Join(g.adoptable(), g.sameAuthorities(g.before, g.desired.Loaded), g.sameData(g.before),
+			g.noneUnused(ctx))
 		if err != nil {
 			return err
 		}
 	}
-	if err := p.ownPrefixes(ctx, res.Plan, before); err != nil {
+	if err := g.ownPrefixes(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(p.sameTrust(res.Plan), p.newerLeaves(res)); err != nil {
+	if err := errors.Join(g.sameTrust(), g.newerLeaves()); err != nil {
 		return err
 	}
-	want := p.data
+	want := g.data
 	res.data = maps.Clone(want)
 	maps.DeleteFunc(res.data, func(id topology.ID, _ record.Data) bool { return !only.includes(id) })
-	res.record = before.With(res.PKI.State, res.data)
+	res.record = g.before.With(res.PKI.State, res.data)
 	if res.PKI.Renewed() > 0 {
 		res.record.Renewals++
 	}
-	p.recordLabels(res.record)
-	p.recordAddresses(res.record)
+	g.recordLabels()
+	g.recordAddresses()
 	res.record.SetPlaced(res.Plan, only.limited())
-	p.recordMoved(res)
-	res.record.Forget(p.Options.ForgetClusters)
+	g.recordMoved()
+	res.record.Forget(g.Options.ForgetClusters)
 	switch {
 	case !only.limited():
 		res.record.Drop(want)
-	case !p.known.Empty():
+	case !g.known.Empty():
 		// The other components have not gone through the next step of a rotation.
-		res.record.Authorities = p.known.Authorities
-		res.record.Keyed = p.known.Keyed
-		res.record.Retired = p.known.Retired
-		res.record.AuthoritiesApplied = p.known.AuthoritiesApplied
+		res.record.Authorities = g.known.Authorities
+		res.record.Keyed = g.known.Keyed
+		res.record.Retired = g.known.Retired
+		res.record.AuthoritiesApplied = g.known.AuthoritiesApplied
 	}
 	res.record.AcceptRestored()
-	res.Plan.Stale = res.Plan.Stale || p.known.Unnoted() || !res.record.Equal(p.known) ||
-		p.known.Format.Number < format.Number
-	return p.nextRelease(ctx, res.Plan, before)
+	res.Plan.Stale = res.Plan.Stale || g.known.Unnoted() || !res.record.Equal(g.known) ||
+		g.known.Format.Number < format.Number
+	return g.nextRelease(ctx)
 }
 
 // recordLabels records which labels the setup has for its shards in kcp, and notes the ones that change: no object
 // shows them.
-func (p *preparation) recordLabels(next *record.Record) {
-	for _, c := range p.Topology.Shards() {
-		if p.scope().includes(c.ID()) {
-			next.SetLabels(c.ID(), c.ShardLabels)
+func (g *guard) recordLabels() {
+	for _, c := range g.Topology.Shards() {
+		if g.scope().includes(c.ID()) {
+			g.res.record.SetLabels(c.ID(), c.ShardLabels)
 		}
 	}
-	if p.again {
+	if g.again {
 		return
 	}
 	var notes []string
-	for _, c := range p.relabelled() {
+	for _, c := range g.relabelled() {
 		notes = append(notes, fmt.Sprintf("%s: labels in kcp change from %s to %s", c.ID(),
-			labelText(p.known.Labels[c.ID()]), labelText(c.ShardLabels)))
+			labelText(g.known.Labels[c.ID()]), labelText(c.ShardLabels)))
 	}
-	p.note(notes...)
+	g.note(notes...)
 }
 
 // relabelled returns the shards in the scope that have other labels in the setup than before.
@@ -133,24 +140,24 @@ func (p *preparation) relabelled() []*topology.Component {
 func labelText(all map[string]string) string { return cmp.Or(labels.Set(all).String(), "none") }
 
 // adopt makes a record of the live objects of an installation without a record, because an earlier kcpctl has made it.
-func (p *preparation) adopt(live *plan.Plan) *record.Record {
+func (g *guard) adopt() *record.Record {
 	r := &record.Record{
-		Installation: p.desired.Loaded.Installation.ID,
-		Authorities:  map[string]pki.Fingerprints{}, Data: map[topology.ID]record.Data{}, Witnessed: p.known.Witnessed,
+		Installation: g.desired.Loaded.Installation.ID,
+		Authorities:  map[string]pki.Fingerprints{}, Data: map[topology.ID]record.Data{}, Witnessed: g.known.Witnessed,
 	}
-	for _, it := range live.Items {
+	for _, it := range g.res.Plan.Items {
 		if it.Live == nil {
 			continue
 		}
-		if d, ok := record.Of(p.Topology.Name, it.Component, it.Cluster, it.Live); ok {
+		if d, ok := record.Of(g.Topology.Name, it.Component, it.Cluster, it.Live); ok {
 			r.Data[it.Component] = d
 		}
-		for key, bundle := range render.TrustIn(p.Topology, it.Live) {
+		for key, bundle := range render.TrustIn(g.Topology, it.Live) {
 			r.Authorities[key] = pki.BundleFingerprints(bundle)
 		}
 	}
 	if len(r.Authorities) > 0 && r.Installation == "" {
-		r.Installation = p.Topology.Name // until it has an ID of its own
+		r.Installation = g.Topology.Name // until it has an ID of its own
 	}
 	return r
 }

@@ -25,12 +25,12 @@ type Heir interface {
 // inherits refuses a plan that takes Services over from kcp-operator while the setup has other authorities than their
 // installation: kubeconfigs, certificates and tokens of its clients would end. Nothing that cannot be read counts as
 // equal.
-func (p *preparation) inherits(ctx context.Context, pl *plan.Plan) error {
-	taken := slices.DeleteFunc(slices.Clone(pl.Items), func(it plan.Item) bool {
+func (g *guard) inherits(ctx context.Context) error {
+	taken := slices.DeleteFunc(slices.Clone(g.res.Plan.Items), func(it plan.Item) bool {
 		return it.Action != plan.Change || it.Live.GetLabels()[topology.LabelApplySet] != "" || !operator.Owned(it.Live)
 	})
 	for _, it := range taken {
-		if c := p.Topology.Component(it.Component); c == nil || !c.IsAlias(it.Kind, it.Name) {
+		if c := g.Topology.Component(it.Component); c == nil || !c.IsAlias(it.Kind, it.Name) {
 			return clierr.New(clierr.Failed,
 				"choose another name for the setup: metadata.name, or kcpctl import --name",
 				"%s is kcp-operator's, which still needs it, and the setup has an object of the same name; nothing "+
@@ -40,23 +40,23 @@ func (p *preparation) inherits(ctx context.Context, pl *plan.Plan) error {
 	if len(taken) == 0 {
 		return nil
 	}
-	if err := p.Runtime.Belong(ctx, taken); err != nil || p.Options.ReplaceAuthorities {
+	if err := g.Runtime.Belong(ctx, taken); err != nil || g.Options.ReplaceAuthorities {
 		return err
 	}
 	const hint = "take them over first: kcpctl certs import --from-cluster; to use different authorities, pass --" +
 		record.FlagReplaceAuthorities +
 		": all existing kubeconfigs, certificates and service-account tokens then stop working"
-	theirs, err := p.Runtime.Inherited(ctx)
+	theirs, err := g.Runtime.Inherited(ctx)
 	if err != nil {
 		return clierr.New(clierr.Failed, hint,
 			"Service %s is kcp-operator's, and its authorities cannot be compared; nothing was changed: %w",
 			taken[0].Name, err)
 	}
-	if missing := notInherited(theirs, p.desired.Loaded); len(missing) > 0 {
+	if missing := notInherited(theirs, g.desired.Loaded); len(missing) > 0 {
 		return clierr.New(clierr.Failed, hint,
 			"Service %s is kcp-operator's, and %s does not hold the PKI of its installation; nothing "+
 				"was changed\n    %s",
-			taken[0].Name, p.Runtime.Store(), strings.Join(missing, "\n    "))
+			taken[0].Name, g.Runtime.Store(), strings.Join(missing, "\n    "))
 	}
 	return nil
 }

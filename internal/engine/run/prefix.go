@@ -20,7 +20,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
-	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -42,15 +41,15 @@ type prefix struct {
 }
 
 // prefixes returns the prefixes of the components of the run.
-func (p *preparation) prefixes(known *record.Record) []*prefix {
+func (g *guard) prefixes() []*prefix {
 	var out []*prefix
-	for _, c := range p.Topology.Components {
-		d, ok := p.data[c.ID()]
+	for _, c := range g.Topology.Components {
+		d, ok := g.data[c.ID()]
 		where, external := strings.CutPrefix(d.Etcd, "external ")
-		if !ok || !external || c.Storage == nil || !p.scope().includes(c.ID()) {
+		if !ok || !external || c.Storage == nil || !g.scope().includes(c.ID()) {
 			continue
 		}
-		was, recorded := known.Data[c.ID()]
+		was, recorded := g.before.Data[c.ID()]
 		_, path, _ := strings.Cut(where, " below ")
 		out = append(out, &prefix{component: c, path: cmp.Or(path, "/cache"), recorded: recorded && was.Etcd == d.Etcd})
 	}
@@ -60,40 +59,40 @@ func (p *preparation) prefixes(known *record.Record) []*prefix {
 // ownPrefixes refuses to share a prefix of an external etcd with another installation. It reads the owners from the
 // etcds that this machine reaches. A prefix whose owner is not known is accepted if the record has it, if it contains
 // the ID of the installation, or if the component takes over from another one that runs in the same place.
-func (p *preparation) ownPrefixes(ctx context.Context, pl *plan.Plan, known *record.Record) error {
-	all := p.prefixes(known)
-	p.askOwners(ctx, all)
+func (g *guard) ownPrefixes(ctx context.Context) error {
+	all := g.prefixes()
+	g.askOwners(ctx, all)
 	var errs []error
 	for _, x := range all {
-		if err := p.ownPrefix(x, pl); err != nil && !p.mayLose(x.component.ID()) {
+		if err := g.ownPrefix(x); err != nil && !g.mayLose(x.component.ID()) {
 			errs = append(errs, err)
 		}
 	}
-	p.claims = slices.DeleteFunc(all, func(x *prefix) bool { return !x.asked })
+	g.res.claims = slices.DeleteFunc(all, func(x *prefix) bool { return !x.asked })
 	return errors.Join(errs...)
 }
 
 // askOwners reads the owners of prefixes from the etcds. An owner that no etcd returns in time is not known.
-func (p *preparation) askOwners(ctx context.Context, all []*prefix) {
+func (g *guard) askOwners(ctx context.Context, all []*prefix) {
 	ctx, cancel := context.WithTimeout(ctx, etcdPatience)
 	defer cancel()
 	_ = parallel.Each(ctx, all, func(ctx context.Context, x *prefix) error {
-		x.ask(ctx, p.Up)
+		x.ask(ctx, g.Up)
 		return nil
 	})
 }
 
-func (p *preparation) ownPrefix(x *prefix, pl *plan.Plan) error {
-	id, own := x.component.ID(), p.desired.PKI.State.Installation.ID
+func (g *guard) ownPrefix(x *prefix) error {
+	id, own := x.component.ID(), g.desired.PKI.State.Installation.ID
 	allow := fmt.Sprintf("if the keys below it are meant to belong to this installation, pass %s",
 		risk.DataChange.Of(string(id)))
 	switch {
-	case x.owner != "" && x.owner != own && x.owner != p.known.Installation:
+	case x.owner != "" && x.owner != own && x.owner != g.known.Installation:
 		return clierr.New(clierr.Failed,
 			"omit the prefix, so that it contains the ID of the installation, or choose another one; "+allow,
 			"%s uses %s in an external etcd, which belongs to installation %s, and this is %s", id,
 			x.path, x.owner, own)
-	case x.asked, x.recorded, strings.Contains(x.path+"/", "/"+own+"/"), takesOver(x.component, pl):
+	case x.asked, x.recorded, strings.Contains(x.path+"/", "/"+own+"/"), takesOver(x.component, g.res.Plan):
 		return nil
 	}
 	return clierr.New(clierr.Failed, "omit the prefix, so that it contains the ID of the installation; "+allow,

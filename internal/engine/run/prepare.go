@@ -33,8 +33,6 @@ type preparation struct {
 	objects []render.Object
 	// data is where components keep data according to the rendered objects, with details from the storage.
 	data map[topology.ID]record.Data
-	// claims are the prefixes in external etcds whose owners were asked for.
-	claims []*prefix
 }
 
 func (u *Up) prepare(ctx context.Context) (*Result, error) { return (&preparation{Up: u}).run(ctx) }
@@ -98,10 +96,9 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 	if err := p.mayWithdraw(ctx, res); err != nil {
 		return res, p.fail(stepPlan, err)
 	}
-	if err := p.guard(ctx, res); err != nil {
+	if err := (&guard{p, res, p.known}).check(ctx); err != nil {
 		return res, p.fail(stepPlan, err)
 	}
-	res.claims = p.claims
 	p.recordUnwatched(ctx, res)
 	if err := p.noteOthers(ctx, res.Plan); err != nil {
 		return res, err

@@ -17,25 +17,25 @@ import (
 
 // nextRelease refuses to skip a kcp release, and to return to an earlier one. It compares with what runs, and with the
 // release that wrote the data, not with a file: data outlives what runs.
-func (p *preparation) nextRelease(ctx context.Context, pl *plan.Plan, known *record.Record) error {
-	if p.Options.AllowReleaseChange {
+func (g *guard) nextRelease(ctx context.Context) error {
+	if g.Options.AllowReleaseChange {
 		return nil
 	}
 	var errs []error
-	for _, it := range pl.Items {
-		c := p.Topology.Component(it.Component)
+	for _, it := range g.res.Plan.Items {
+		c := g.Topology.Component(it.Component)
 		workload := plan.HasPods(it.Kind)
 		if c == nil || !workload || it.Action != plan.Change && it.Action != plan.Create {
 			continue
 		}
-		errs = append(errs, p.nextReleaseOf(ctx, it, c, known.Data[c.ID()].Release))
+		errs = append(errs, g.nextReleaseOf(ctx, it, c, g.before.Data[c.ID()].Release))
 	}
 	return errors.Join(errs...)
 }
 
 // nextReleaseOf refuses a release of one component. wrote is the release that wrote its data.
-func (p *preparation) nextReleaseOf(ctx context.Context, it plan.Item, c *topology.Component, wrote string) error {
-	what, from, next := "runs", p.running(ctx, it, c), record.ReleaseOf(c, it.Want)
+func (g *guard) nextReleaseOf(ctx context.Context, it plan.Item, c *topology.Component, wrote string) error {
+	what, from, next := "runs", g.running(ctx, it, c), record.ReleaseOf(c, it.Want)
 	if len(from) == 0 {
 		what = "has data of"
 		from = []string{wrote}
@@ -54,7 +54,7 @@ func (p *preparation) nextReleaseOf(ctx context.Context, it plan.Item, c *topolo
 
 // running returns the releases that a component runs: two if a rollout is stuck, and none if it does not run or its
 // image does not say.
-func (p *preparation) running(ctx context.Context, it plan.Item, c *topology.Component) []string {
+func (g *guard) running(ctx context.Context, it plan.Item, c *topology.Component) []string {
 	if it.Live == nil {
 		return nil
 	}
@@ -66,7 +66,7 @@ func (p *preparation) running(ctx context.Context, it plan.Item, c *topology.Com
 	if live == record.ReleaseOf(c, it.Want) || c.Kind == topology.Etcd {
 		return out
 	}
-	if s, err := p.Runtime.State(ctx, c); err == nil && s.Version != "" && s.Version != live {
+	if s, err := g.Runtime.State(ctx, c); err == nil && s.Version != "" && s.Version != live {
 		out = append(out, s.Version)
 	}
 	return out

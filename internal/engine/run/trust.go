@@ -48,9 +48,9 @@ func (p *preparation) sameAuthorities(r *record.Record, loaded *pki.State) error
 
 // completed returns a restored record with the additional data of the live objects: the record does not know what was
 // added since.
-func (p *preparation) completed(live *plan.Plan) *record.Record {
-	out := p.known.Purge() // a copy
-	for id, d := range p.adopt(live).Data {
+func (g *guard) completed() *record.Record {
+	out := g.known.Purge() // a copy
+	for id, d := range g.adopt().Data {
 		if was, ok := out.Data[id]; !ok || was.Removed {
 			out.Data[id] = d
 		}
@@ -60,20 +60,20 @@ func (p *preparation) completed(live *plan.Plan) *record.Record {
 
 // sameTrust refuses a plan if components trust a certificate or a key that neither the PKI nor the record knows: a user
 // has added it, or PKI and record are older than what runs.
-func (p *preparation) sameTrust(pl *plan.Plan) error {
-	if p.Options.ReplaceAuthorities {
+func (g *guard) sameTrust() error {
+	if g.Options.ReplaceAuthorities {
 		return nil
 	}
-	known := p.knownTrust()
+	known := g.knownTrust()
 	lines := map[string][]string{} // where a certificate is trusted
-	for _, it := range pl.Items {
+	for _, it := range g.res.Plan.Items {
 		if it.Live == nil {
 			continue
 		}
-		for key, bundle := range render.TrustIn(p.Topology, it.Live) {
+		for key, bundle := range render.TrustIn(g.Topology, it.Live) {
 			names := pki.NamesIn(bundle)
 			for _, f := range pki.BundleFingerprints(bundle).All() {
-				if !slices.Contains(known[key], f) && !record.Allowed(p.Options.AllowTrustChange, f) {
+				if !slices.Contains(known[key], f) && !record.Allowed(g.Options.AllowTrustChange, f) {
 					line := fmt.Sprintf("    %s: %s", nameOfRotation(key), record.Describe(f, names))
 					lines[line] = append(lines[line], placeOf(it.Ref))
 				}
@@ -93,20 +93,20 @@ func (p *preparation) sameTrust(pl *plan.Plan) error {
 			"added the certificate or key, find out who it was, and remove it with kcpctl up "+
 			risk.TrustChange.Of("FINGERPRINT")+" for each fingerprint above",
 		"components trust what neither %s nor the record of the installation knows; nothing was changed\n%s",
-		p.Runtime.Store(), strings.Join(all, "\n"))
+		g.Runtime.Store(), strings.Join(all, "\n"))
 }
 
 // knownTrust returns the fingerprints that components may trust now, by pki.Rotation.Key.
-func (p *preparation) knownTrust() map[string][]string {
+func (g *guard) knownTrust() map[string][]string {
 	out := map[string][]string{}
-	for _, state := range []*pki.State{p.desired.Loaded, p.desired.PKI.State} {
+	for _, state := range []*pki.State{g.desired.Loaded, g.desired.PKI.State} {
 		for key, f := range state.Fingerprints() {
 			out[key] = append(out[key], f.All()...)
 		}
 	}
 	for _, rotation := range pki.AllRotations() {
 		key := rotation.Key()
-		out[key] = slices.Concat(out[key], p.known.Authorities[key].All(), p.known.Retired[key])
+		out[key] = slices.Concat(out[key], g.known.Authorities[key].All(), g.known.Retired[key])
 	}
 	return out
 }
@@ -130,18 +130,18 @@ func placeOf(ref plan.Ref) string {
 
 // newerLeaves refuses a plan that replaces live certificates by older ones, from an older PKI directory: they may have
 // been renewed because a key was stolen.
-func (p *preparation) newerLeaves(res *Result) error {
-	if p.Options.ReplaceAuthorities {
+func (g *guard) newerLeaves() error {
+	if g.Options.ReplaceAuthorities {
 		return nil
 	}
 	issued := map[pki.LeafKey]bool{}
-	for _, c := range res.PKI.Changes {
-		issued[c.Key()] = !sameLeaf(p.desired.Loaded.Leaves[c.Key()], res.PKI.State.Leaves[c.Key()])
+	for _, c := range g.res.PKI.Changes {
+		issued[c.Key()] = !sameLeaf(g.desired.Loaded.Leaves[c.Key()], g.res.PKI.State.Leaves[c.Key()])
 	}
 	var lines []string
-	for _, it := range res.Plan.Items {
+	for _, it := range g.res.Plan.Items {
 		key := pki.LeafKey{Cluster: it.Cluster, Secret: it.Name}
-		stored, ok := res.PKI.State.Leaves[key]
+		stored, ok := g.res.PKI.State.Leaves[key]
 		if it.Live == nil || it.Action != plan.Change || !ok || issued[key] {
 			continue
 		}
@@ -160,7 +160,7 @@ func (p *preparation) newerLeaves(res *Result) error {
 	return clierr.New(clierr.Failed,
 		"use the latest copy of the PKI store; if it is lost, issue new certificates with kcpctl certs renew",
 		"%s is older than what runs: it would replace certificates by older ones; nothing was changed\n%s",
-		p.Runtime.Store(), strings.Join(lines, "\n"))
+		g.Runtime.Store(), strings.Join(lines, "\n"))
 }
 
 // mostLeaves is how many certificates a message lists.

@@ -174,11 +174,11 @@ func (p *preparation) sameLostData(known *record.Record) error {
 }
 
 // adoptable refuses to record an installation that an earlier kcpctl has made while some of it cannot be seen.
-func (p *preparation) adoptable(found *record.Record) error {
-	if len(p.left) == 0 || p.Options.DryRun || len(found.Data)+len(found.Authorities) == 0 {
+func (g *guard) adoptable() error {
+	if len(g.left) == 0 || g.Options.DryRun || len(g.before.Data)+len(g.before.Authorities) == 0 {
 		return nil
 	}
-	l := p.left[0]
+	l := g.left[0]
 	return clierr.New(clierr.Failed, clierr.Hint(l.Err),
 		"the installation has no record yet, and the first run must see all of its components: cluster %s cannot be "+
 			"reached: %w", l.Cluster, l.Err)

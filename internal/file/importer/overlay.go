@@ -205,19 +205,6 @@ func flag(name string, who ...at) func(value) {
 	}
 }
 
-// listFlag returns the mapping of a list to a flag with commas.
-func listFlag(name string, who ...at) func(value) {
-	return func(v value) {
-		var list []string
-		if !v.decode(&list) || len(list) == 0 {
-			return
-		}
-		for _, w := range targets(who) {
-			w(v.o).arg(v, name, strings.Join(list, ","))
-		}
-	}
-}
-
 func targets(who []at) []at {
 	if len(who) == 0 {
 		return []at{self}

@@ -38,7 +38,6 @@ type File struct {
 	// Setup is its validated content with all defaults.
 	Setup *v1alpha1.Setup
 
-	positions positions
 	// files reads the files that it refers to. It is nil if they cannot be read.
 	files Files
 	// warnings are the problems of published resources that are probably mistakes.
@@ -118,18 +117,11 @@ func ParseWith(name string, data []byte, files Files) (*File, error) {
 	if problems := append(d.problems, p.problems...); len(problems) > 0 {
 		return nil, &clierr.Error{Err: problems.in(name), Code: clierr.BadInput, Hint: p.hint}
 	}
-	f := &File{Name: name, Data: data, Setup: s, positions: d.positions, files: files}
+	f := &File{Name: name, Data: data, Setup: s, files: files}
 	for _, note := range p.notes.sorted(name) {
 		f.warnings = append(f.warnings, note.String())
 	}
 	return f, nil
-}
-
-// Position returns the line and column, from 1, of a field such as spec.shards[1].name: of its value if that is a
-// scalar, else of its key. For a field that is not in the file it returns the position of the closest parent.
-func (f *File) Position(path string) (line, column int) {
-	pos, _ := f.positions.of(path)
-	return pos.line, pos.column
 }
 
 // Notes returns warnings about a valid file: what published resources probably do not mean, and one for each release of

@@ -193,7 +193,7 @@ func TestEveryObjectsNameIsChecked(t *testing.T) {
 }
 
 func TestPosition(t *testing.T) {
-	f, err := Parse("kcp.yaml", []byte(minimal+`spec:
+	root, problem := parseYAML([]byte(minimal + `spec:
   defaults:
     resources:
       requests: {example.com/gpu.small: 1}
@@ -206,6 +206,9 @@ func TestPosition(t *testing.T) {
     name: alpha
   frontProxies: [{name: main}]
 `))
+	require.Nil(t, problem)
+	d := newDecoder()
+	_, err := d.setup(root)
 	require.NoError(t, err)
 	for path, want := range map[string][2]int{
 		"metadata.name":       {4, 9},
@@ -222,8 +225,8 @@ func TestPosition(t *testing.T) {
 		"status":                          {1, 1},
 		"":                                {1, 1},
 	} {
-		line, column := f.Position(path)
-		require.Equal(t, want, [2]int{line, column}, path)
+		pos, _ := d.positions.of(path)
+		require.Equal(t, want, [2]int{pos.line, pos.column}, path)
 	}
 }
 

@@ -23,7 +23,8 @@ const hintClusterScoped = "ask an administrator of the cluster for these permiss
 	"namespace does not), or choose another context"
 
 // MayApplyClusterScoped returns an error with all permissions that the user lacks to apply objects that have no
-// namespace.
+// namespace. The first up on a cluster makes no dry run, because the namespace does not exist yet: without this, users
+// who may not create ClusterRoles learn it when half of an agent is there.
 func (c *Cluster) MayApplyClusterScoped(ctx context.Context, objects []render.Object) error {
 	ctx = cluster.Quiet(ctx)
 	if err := c.client.Connect(ctx); err != nil {

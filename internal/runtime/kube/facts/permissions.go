@@ -97,7 +97,8 @@ func (s *permissionSet) addForKinds(objects []render.Object) {
 }
 
 // MayApply returns an error with all permissions that the user lacks to apply objects on a cluster, or objects of all
-// kinds if there are none. With probes, runs also create pods.
+// kinds if there are none. With probes, runs also create pods. A dry run would stop at the first permission, and needs
+// none to list, watch, delete or forward ports: users get the whole list for their administrator.
 func MayApply(ctx context.Context, cl *cluster.Client, objects []render.Object, probes bool) error {
 	if err := cl.Connect(ctx); err != nil {
 		return err

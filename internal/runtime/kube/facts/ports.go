@@ -17,7 +17,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
-// Occupied returns an error with the node ports and host ports that the objects request and that are in use.
+// Occupied returns an error with the node ports and host ports that the objects request and that are in use. Users who
+// choose a port learn which Service or pod has it. A dry run does not name the Service, accepts each host port, and is
+// not made in a new namespace.
 func (c *Cluster) Occupied(ctx context.Context, objects []render.Object) error {
 	ctx = cluster.Quiet(ctx)
 	requested := requestedPorts{node: map[int32]string{}, host: map[int32]string{}}
