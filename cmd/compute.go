@@ -12,19 +12,19 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // computeClient has the methods of a client for kcp that the commands for clusters and workloads need.
 type computeClient interface {
-	Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error)
-	Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
-	ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.Unstructured,
+	Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error)
+	Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error)
+	ApplyObject(ctx context.Context, p plan.Ref, o *unstructured.Unstructured,
 		dryRun, force bool) (*unstructured.Unstructured, error)
-	PatchObject(ctx context.Context, p kcp.Place, patch map[string]any) (*unstructured.Unstructured, error)
+	PatchObject(ctx context.Context, p plan.Ref, patch map[string]any) (*unstructured.Unstructured, error)
 	Resources(ctx context.Context, workspace string, gv schema.GroupVersion) ([]metav1.APIResource, error)
 }
 
@@ -100,8 +100,8 @@ func (s *session) compute(ctx context.Context) (*compute, error) {
 }
 
 // place is where a Cluster is.
-func (c *compute) place(name string) kcp.Place {
-	return kcp.Place{Workspace: c.workspace, GroupVersionKind: api.ClusterGVK(), Name: name}
+func (c *compute) place(name string) plan.Ref {
+	return plan.Ref{Workspace: c.workspace, GroupVersionKind: api.ClusterGVK(), Name: name}
 }
 
 // clusters returns all Clusters, sorted by name.

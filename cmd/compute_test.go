@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 )
@@ -33,18 +34,18 @@ type fakeCompute struct {
 	read func()
 }
 
-func keyOf(p kcp.Place) string {
+func keyOf(p plan.Ref) string {
 	return strings.Join(strings.Fields(fmt.Sprintf("%s %s %s/%s", p.Workspace, p.Namespace, p.Kind, p.Name)), " ")
 }
 
-func (f *fakeCompute) Object(_ context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+func (f *fakeCompute) Object(_ context.Context, p plan.Ref) (*unstructured.Unstructured, error) {
 	if f.read != nil {
 		f.read()
 	}
 	return f.objects[keyOf(p)].DeepCopy(), nil
 }
 
-func (f *fakeCompute) Objects(_ context.Context, p kcp.Place, _ string) (out []unstructured.Unstructured, _ error) {
+func (f *fakeCompute) Objects(_ context.Context, p plan.Ref, _ string) (out []unstructured.Unstructured, _ error) {
 	for _, key := range slices.Sorted(maps.Keys(f.objects)) {
 		if strings.HasPrefix(key, keyOf(p)) {
 			out = append(out, *f.objects[key].DeepCopy())
@@ -54,15 +55,15 @@ func (f *fakeCompute) Objects(_ context.Context, p kcp.Place, _ string) (out []u
 	return out, nil
 }
 
-func (f *fakeCompute) ApplyObject(_ context.Context, p kcp.Place, o *unstructured.Unstructured, _, _ bool) (*unstructured.Unstructured, error) {
+func (f *fakeCompute) ApplyObject(_ context.Context, p plan.Ref, o *unstructured.Unstructured, _, _ bool) (*unstructured.Unstructured, error) {
 	return f.change(p, o.Object)
 }
 
-func (f *fakeCompute) PatchObject(_ context.Context, p kcp.Place, patch map[string]any) (*unstructured.Unstructured, error) {
+func (f *fakeCompute) PatchObject(_ context.Context, p plan.Ref, patch map[string]any) (*unstructured.Unstructured, error) {
 	return f.change(p, patch)
 }
 
-func (f *fakeCompute) change(p kcp.Place, with map[string]any) (*unstructured.Unstructured, error) {
+func (f *fakeCompute) change(p plan.Ref, with map[string]any) (*unstructured.Unstructured, error) {
 	o := f.objects[keyOf(p)]
 	if o == nil {
 		return nil, fmt.Errorf("%s not found", keyOf(p))
@@ -150,7 +151,7 @@ func (f *fakeCompute) put(t *testing.T, workspace, text string) {
 	t.Helper()
 	o := &unstructured.Unstructured{}
 	require.NoError(t, yaml.Unmarshal([]byte(text), &o.Object))
-	f.objects[keyOf(kcp.Place{Workspace: workspace, Namespace: o.GetNamespace(), GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
+	f.objects[keyOf(plan.Ref{Workspace: workspace, Namespace: o.GetNamespace(), GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
 }
 
 // at is the time of the tests.

@@ -12,6 +12,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
@@ -49,8 +50,8 @@ func (c *compute) published(ctx context.Context, flags *setupFlags) (in negotiat
 }
 
 // placeOf names an object of one of kcp's APIs in the compute workspace.
-func (c *compute) placeOf(a kcpapi.API, name string) kcp.Place {
-	return kcp.Place{Workspace: c.workspace, GroupVersionKind: a.GroupVersionKind, Name: name}
+func (c *compute) placeOf(a kcpapi.API, name string) plan.Ref {
+	return plan.Ref{Workspace: c.workspace, GroupVersionKind: a.GroupVersionKind, Name: name}
 }
 
 // eachObject calls do for every object of a published API, in the workspaces of all shards, through the virtual
@@ -109,7 +110,7 @@ func (c *compute) endpoints(ctx context.Context) ([]agentstate.Endpoint, error) 
 // pkg/authorization/bootstrap/policy.go, SystemKcpAdminGroup).
 func (c *compute) paths(ctx context.Context, clusters []string) map[string]string {
 	paths := parallel.Map(parallel.Limit, clusters, func(name string) string {
-		o, err := c.Object(ctx, kcp.Place{Workspace: name,
+		o, err := c.Object(ctx, plan.Ref{Workspace: name,
 			GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
 		if err != nil || o == nil {
 			return name

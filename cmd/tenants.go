@@ -14,7 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
@@ -45,12 +45,12 @@ type tenantCluster struct {
 
 // tenantClient is what tenants need of a client for a physical cluster.
 type tenantClient interface {
-	Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error)
-	Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
+	Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error)
+	Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error)
 }
 
-func namespacePlace(name string) kcp.Place {
-	return kcp.Place{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: name}
+func namespacePlace(name string) plan.Ref {
+	return plan.Ref{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: name}
 }
 
 // findTenants reads the namespaces of all setups in some physical clusters, without kcp. A cluster that cannot be read

@@ -18,7 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 )
 
@@ -107,7 +107,7 @@ func (o *workloadsExplainOptions) explain(ctx context.Context, c *compute) (*exp
 }
 
 // verdictsOf returns the decisions about a root, which are in its annotations, with the state of its leaves.
-func verdictsOf(ctx context.Context, c *compute, at kcp.Place, root *unstructured.Unstructured) ([]verdict, error) {
+func verdictsOf(ctx context.Context, c *compute, at plan.Ref, root *unstructured.Unstructured) ([]verdict, error) {
 	var decided []schedule.Verdict
 	placement := api.Placement{}
 	for key, to := range map[string]any{api.AnnotationExplain: &decided, api.AnnotationPlacement: &placement} {
@@ -204,7 +204,7 @@ func scheduledOf(root *unstructured.Unstructured) metav1.Condition {
 }
 
 // synced returns the condition Synced of the leaf on a cluster, or what stands for it. It is nil if there is none.
-func synced(ctx context.Context, c *compute, root kcp.Place, cluster string) (*metav1.Condition, error) {
+func synced(ctx context.Context, c *compute, root plan.Ref, cluster string) (*metav1.Condition, error) {
 	root.Name = api.LeafName(root.Name, cluster)
 	leaf, err := c.Object(ctx, root)
 	if err != nil {

@@ -14,6 +14,7 @@ import (
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -43,7 +44,7 @@ func (o *rootArg) complete(arg string) error {
 
 // read reads the object. It must be a root that was scheduled.
 func (o *rootArg) read(ctx context.Context, c *compute,
-	flags *setupFlags) (kcp.Place, string, *unstructured.Unstructured, error) {
+	flags *setupFlags) (plan.Ref, string, *unstructured.Unstructured, error) {
 	at, resource, err := o.find(ctx, c)
 	if err != nil {
 		return at, "", nil, err
@@ -88,10 +89,10 @@ func (o *rootArg) check(root *unstructured.Unstructured, flags *setupFlags) erro
 // find returns where the object is, and the name of its resource. A kind is one of the published APIs, or one that kcp
 // serves and that workloads use: its plural, its singular, its kind or a short name, with or without a group, as for
 // kubectl.
-func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, error) {
+func (o *rootArg) find(ctx context.Context, c *compute) (plan.Ref, string, error) {
 	clusters, err := c.clusters(ctx)
 	if err != nil {
-		return kcp.Place{}, "", err
+		return plan.Ref{}, "", err
 	}
 	known, versions := explainable(clusters)
 	kind, group, inGroup := strings.Cut(o.kind, ".")
@@ -102,7 +103,7 @@ func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, erro
 			continue
 		}
 		if err != nil {
-			return kcp.Place{}, "", clierr.New(clierr.Failed, "specify the path of a workspace, such as root:team",
+			return plan.Ref{}, "", clierr.New(clierr.Failed, "specify the path of a workspace, such as root:team",
 				"read the APIs of workspace %s: %w", o.workspace, err)
 		}
 		for _, r := range all {
@@ -110,7 +111,7 @@ func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, erro
 				continue
 			}
 			if called(r, kind) && (!inGroup || group == gv.Group) {
-				at := kcp.Place{Workspace: o.workspace, GroupVersionKind: gv.WithKind(r.Kind), Name: o.name}
+				at := plan.Ref{Workspace: o.workspace, GroupVersionKind: gv.WithKind(r.Kind), Name: o.name}
 				if r.Namespaced {
 					at.Namespace = o.namespace
 				}
@@ -119,7 +120,7 @@ func (o *rootArg) find(ctx context.Context, c *compute) (kcp.Place, string, erro
 			names = append(names, strings.ToLower(r.Kind))
 		}
 	}
-	return kcp.Place{}, "", o.unknown(names)
+	return plan.Ref{}, "", o.unknown(names)
 }
 
 // explainable are the resources of the objects that can be explained: the published APIs, and what workloads use of

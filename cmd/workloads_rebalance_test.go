@@ -12,7 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
@@ -34,7 +34,7 @@ func newRebalancing(t *testing.T, moves ...roots.Move) (*rebalancing, *fakeCompu
 	})
 	require.NoError(t, err)
 	for _, o := range append(out.Schemas, out.Export) {
-		w.objects[keyOf(kcp.Place{Workspace: "root:compute", GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
+		w.objects[keyOf(plan.Ref{Workspace: "root:compute", GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
 	}
 	r := &rebalancing{compute: c, flags: &setupFlags{file: defaultFile}, setup: "demo", apis: []string{"widgets.example.com"}}
 	r.preview = func(_ context.Context, state roots.State) ([]roots.Move, error) {

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -45,15 +46,15 @@ func (c *Client) EachConnecting(
 	return c.each(ctx, workspaces, func(o *unstructured.Unstructured) error { return do(kcpapi.Workspace, o) })
 }
 
-// LogicalClusterPlace is the place of a LogicalCluster on its shard.
-func LogicalClusterPlace(cluster string) Place {
-	return Place{Workspace: cluster, GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind,
+// LogicalClusterRef refers to the LogicalCluster of a logical cluster.
+func LogicalClusterRef(cluster string) plan.Ref {
+	return plan.Ref{Workspace: cluster, GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind,
 		Name: kcpapi.LogicalClusterName}
 }
 
-// WorkspacePlace is the place of a Workspace in the logical cluster of its parent.
-func WorkspacePlace(r WorkspaceRef) Place {
-	return Place{Workspace: r.Cluster, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: r.Name}
+// Ref refers to the Workspace object.
+func (r WorkspaceRef) Ref() plan.Ref {
+	return plan.Ref{Workspace: r.Cluster, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: r.Name}
 }
 
 // ClusterOf returns the logical cluster of a Workspace.
@@ -106,7 +107,7 @@ func workspaceOf(cluster *unstructured.Unstructured, shard string) (*unstructure
 // SetOwner makes a Workspace the owner of a LogicalCluster that is still the one that was seen. The client's server is
 // the shard of the logical cluster.
 func (c *Client) SetOwner(ctx context.Context, cluster, workspace *unstructured.Unstructured) error {
-	_, err := c.PatchObject(ctx, LogicalClusterPlace(LogicalClusterOf(cluster).Name), map[string]any{
+	_, err := c.PatchObject(ctx, LogicalClusterRef(LogicalClusterOf(cluster).Name), map[string]any{
 		"metadata": map[string]any{"resourceVersion": cluster.GetResourceVersion()},
 		"spec":     map[string]any{"owner": map[string]any{"uid": string(workspace.GetUID())}},
 	})

@@ -17,6 +17,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/object"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
@@ -139,7 +140,7 @@ func (c *Client) ReleaseExported(ctx context.Context, path string, e Exported, f
 
 // Objects returns the objects at a place, which has no name, that match a label selector. A workspace that does not
 // exist, or does not serve the kind, has no objects.
-func (c *Client) Objects(ctx context.Context, p Place, selector string) ([]unstructured.Unstructured, error) {
+func (c *Client) Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if err == nil {
 		var list *unstructured.UnstructuredList

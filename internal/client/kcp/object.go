@@ -43,17 +43,8 @@ func clusterScoped(k schema.GroupKind) (resource string, ok bool) {
 	return resource, ok
 }
 
-// Place names an object in a workspace.
-type Place struct {
-	// Workspace is the full path of the workspace.
-	Workspace string
-	schema.GroupVersionKind
-	// Namespace is empty for objects without one.
-	Namespace, Name string
-}
-
 // Object returns an object in a workspace, or nil if it does not exist.
-func (c *Client) Object(ctx context.Context, p Place) (*unstructured.Unstructured, error) {
+func (c *Client) Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if errors.Is(err, ErrNotServed) {
 		return nil, nil
@@ -70,7 +61,7 @@ func (c *Client) Object(ctx context.Context, p Place) (*unstructured.Unstructure
 
 // ApplyObject applies an object to a workspace by server-side apply, and returns the result. With dryRun nothing is
 // written. With force it takes over fields that other managers own.
-func (c *Client) ApplyObject(ctx context.Context, p Place, o *unstructured.Unstructured,
+func (c *Client) ApplyObject(ctx context.Context, p plan.Ref, o *unstructured.Unstructured,
 	dryRun, force bool) (*unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if err != nil {
@@ -80,7 +71,7 @@ func (c *Client) ApplyObject(ctx context.Context, p Place, o *unstructured.Unstr
 }
 
 // DeleteObject deletes an object in a workspace if it is still the one that was seen: see object.Delete.
-func (c *Client) DeleteObject(ctx context.Context, p Place, seen *unstructured.Unstructured) error {
+func (c *Client) DeleteObject(ctx context.Context, p plan.Ref, seen *unstructured.Unstructured) error {
 	client, err := c.resource(ctx, p)
 	if err != nil {
 		return err
@@ -90,7 +81,7 @@ func (c *Client) DeleteObject(ctx context.Context, p Place, seen *unstructured.U
 
 // PatchObject merges a patch into an object in a workspace, and returns the result. It fails if the object does not
 // exist.
-func (c *Client) PatchObject(ctx context.Context, p Place, patch map[string]any) (*unstructured.Unstructured, error) {
+func (c *Client) PatchObject(ctx context.Context, p plan.Ref, patch map[string]any) (*unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if err != nil {
 		return nil, err
@@ -99,7 +90,7 @@ func (c *Client) PatchObject(ctx context.Context, p Place, patch map[string]any)
 }
 
 // resource returns a client for the resource of an object.
-func (c *Client) resource(ctx context.Context, p Place) (dynamic.ResourceInterface, error) {
+func (c *Client) resource(ctx context.Context, p plan.Ref) (dynamic.ResourceInterface, error) {
 	ws, err := c.workspace(p.Workspace)
 	if err != nil {
 		return nil, err
@@ -144,7 +135,7 @@ func (c *Client) Resources(ctx context.Context, workspace string,
 }
 
 // discover returns the resource of a kind in a workspace. It fails with ErrNotServed if there is none.
-func (c *Client) discover(ctx context.Context, p Place) (metav1.APIResource, error) {
+func (c *Client) discover(ctx context.Context, p plan.Ref) (metav1.APIResource, error) {
 	all, err := c.Resources(ctx, p.Workspace, p.GroupVersion())
 	if errors.Is(err, ErrNotServed) {
 		return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 )
 
@@ -16,7 +17,7 @@ func TestPatchObject(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
 		const root = "/clusters/root:compute/apis/workloads.kcp.dev/v1alpha1"
 		gv := schema.GroupVersion{Group: "workloads.kcp.dev", Version: "v1alpha1"}
-		at := kcp.Place{Workspace: "root:compute", GroupVersionKind: gv.WithKind("Cluster"), Name: "c1"}
+		at := plan.Ref{Workspace: "root:compute", GroupVersionKind: gv.WithKind("Cluster"), Name: "c1"}
 		k.Always("GET "+root, fakekcp.Refuse(http.StatusNotFound, metav1.StatusReasonNotFound, "not found"))
 		_, err := c.Resources(t.Context(), "root:compute", gv)
 		require.ErrorIs(t, err, kcp.ErrNotServed)

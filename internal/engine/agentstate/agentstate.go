@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
@@ -76,7 +77,7 @@ func (a *Agent) Publishes(ctx context.Context) error {
 
 // FindExport returns the APIExport of the agent, or nil if it does not exist.
 func (a *Agent) FindExport(ctx context.Context) (*unstructured.Unstructured, error) {
-	export, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace,
+	export, err := a.Proxy.Object(ctx, plan.Ref{Workspace: a.Agent.Workspace,
 		GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: a.Agent.APIExport})
 	if err != nil {
 		return nil, fmt.Errorf("read APIExport %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)
@@ -232,7 +233,7 @@ func (a *Agent) published(ctx context.Context, export *unstructured.Unstructured
 // before its APIExport has any resources.
 func (a *Agent) Bound(ctx context.Context) error {
 	for _, consumer := range a.Agent.Bind {
-		binding, err := a.Proxy.Object(ctx, kcp.Place{Workspace: consumer,
+		binding, err := a.Proxy.Object(ctx, plan.Ref{Workspace: consumer,
 			GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: a.Agent.APIExport})
 		switch {
 		case err != nil:
@@ -270,7 +271,7 @@ func boundSchemas(binding *unstructured.Unstructured) []string {
 func (a *Agent) service(ctx context.Context, gvk schema.GroupVersionKind,
 	namespace, name string) (*unstructured.Unstructured, error) {
 	if path := a.Agent.ServiceWorkspace(); path != "" {
-		return a.Proxy.Object(ctx, kcp.Place{Workspace: path, GroupVersionKind: gvk, Namespace: namespace, Name: name})
+		return a.Proxy.Object(ctx, plan.Ref{Workspace: path, GroupVersionKind: gvk, Namespace: namespace, Name: name})
 	}
 	return a.Runtime.Read(ctx, a.Component, gvk, namespace, name)
 }

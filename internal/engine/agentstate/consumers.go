@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -63,7 +64,7 @@ func (a *Agent) Beyond(o *unstructured.Unstructured, claims []kcp.Claim) []strin
 func (a *Agent) Accepted(ctx context.Context, export *unstructured.Unstructured,
 	consumer string) (missing, beyond []string, err error) {
 	binding, err := a.Proxy.Object(ctx,
-		kcp.Place{Workspace: consumer, GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: a.Agent.APIExport})
+		plan.Ref{Workspace: consumer, GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: a.Agent.APIExport})
 	if err != nil || binding == nil {
 		return nil, nil, err
 	}
@@ -84,7 +85,7 @@ type Endpoint struct {
 
 // Endpoints returns where shards serve the APIExport: all that have consumers.
 func (a *Agent) Endpoints(ctx context.Context, t *topology.Topology) ([]Endpoint, error) {
-	slice, err := a.Proxy.Object(ctx, kcp.Place{Workspace: a.Agent.Workspace,
+	slice, err := a.Proxy.Object(ctx, plan.Ref{Workspace: a.Agent.Workspace,
 		GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: a.Agent.APIExport})
 	if err != nil {
 		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", a.Agent.APIExport, a.Agent.Workspace, err)

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/live"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -128,11 +129,11 @@ func (r *Repair) repair(ctx context.Context, now *live.Reading, t content.Tear, 
 	case Adopt:
 		return r.adopt(ctx, now, cluster)
 	case DeleteOrphan:
-		return r.delete(ctx, t, cluster, kcp.LogicalClusterPlace(t.Cluster))
+		return r.delete(ctx, t, cluster, kcp.LogicalClusterRef(t.Cluster))
 	}
 	for at, o := range now.Workspaces {
 		if kcp.ClusterOf(o.Unstructured) == t.Cluster {
-			return r.delete(ctx, t, o, kcp.WorkspacePlace(kcp.WorkspaceRef(at)))
+			return r.delete(ctx, t, o, kcp.WorkspaceRef(at).Ref())
 		}
 	}
 	return nil
@@ -142,7 +143,7 @@ func (r *Repair) repair(ctx context.Context, now *live.Reading, t content.Tear, 
 func (r *Repair) adopt(ctx context.Context, now *live.Reading, cluster live.Object) error {
 	l := kcp.LogicalClusterOf(cluster.Unstructured)
 	parent := now.Clusters[l.Workspace.Cluster].Client
-	workspace, err := parent.Object(ctx, kcp.WorkspacePlace(l.Workspace))
+	workspace, err := parent.Object(ctx, l.Workspace.Ref())
 	switch {
 	case err != nil:
 		return err
@@ -159,7 +160,7 @@ func (r *Repair) adopt(ctx context.Context, now *live.Reading, cluster live.Obje
 }
 
 // delete deletes an object that is still the one that was read, and waits until it is gone.
-func (r *Repair) delete(ctx context.Context, t content.Tear, o live.Object, p kcp.Place) error {
+func (r *Repair) delete(ctx context.Context, t content.Tear, o live.Object, p plan.Ref) error {
 	if err := o.Client.DeleteObject(ctx, p, o.Unstructured); err != nil {
 		return err
 	}

@@ -163,7 +163,7 @@ type Physical struct {
 	Registered bool
 	// List lists objects with a selector for labels, as those who prepare the cluster see them. Nil: they cannot be
 	// listed.
-	List func(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
+	List func(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error)
 }
 
 // PhysicalCluster answers questions about a cluster that is not one of the setup's own.

@@ -12,7 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
@@ -65,7 +65,7 @@ func (p *Physical) enforces(ctx context.Context, r *v1alpha1.PodRules) (o outcom
 	o.absorb("", p.fitPriorityClasses(ctx, r.PriorityClasses))
 	if len(r.NodeSelector) > 0 {
 		selector := labels.Set(r.NodeSelector).String()
-		switch nodes, err := p.List(ctx, kcp.Place{GroupVersionKind: nodeKind}, selector); {
+		switch nodes, err := p.List(ctx, plan.Ref{GroupVersionKind: nodeKind}, selector); {
 		case err != nil:
 			o.absorb("", unread(ctx, "nodes", err))
 		case len(nodes) == 0:
@@ -78,7 +78,7 @@ func (p *Physical) enforces(ctx context.Context, r *v1alpha1.PodRules) (o outcom
 // fitPriorityClasses compares the PriorityClasses that pods may have with the PriorityClasses of the cluster. Pods with
 // one that does not exist are refused. All pods without one have the default of the cluster.
 func (p *Physical) fitPriorityClasses(ctx context.Context, names []string) (o outcome) {
-	all, err := p.List(ctx, kcp.Place{GroupVersionKind: priorityClasses}, "")
+	all, err := p.List(ctx, plan.Ref{GroupVersionKind: priorityClasses}, "")
 	if err != nil {
 		return unread(ctx, "PriorityClasses", err)
 	}

@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -33,7 +33,7 @@ func (o serving) Versions(context.Context, schema.GroupKind) ([]string, error) {
 // withClasses is c1 with PriorityClasses and nodes: batch, and one node in the pool tenants. Default is the
 // PriorityClass that pods have by default.
 func withClasses(p check.PhysicalCluster, byDefault string) check.Physical {
-	return check.Physical{Name: "c1", PhysicalCluster: p, List: func(_ context.Context, at kcp.Place, selector string) ([]unstructured.Unstructured, error) {
+	return check.Physical{Name: "c1", PhysicalCluster: p, List: func(_ context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error) {
 		one := []unstructured.Unstructured{{Object: map[string]any{"kind": at.Kind, "metadata": map[string]any{"name": "batch"}, "globalDefault": byDefault == "batch"}}}
 		if selector != "" && selector != "pool=tenants" {
 			return nil, nil
@@ -46,7 +46,7 @@ func TestClustersCanEnforceTheRulesForPods(t *testing.T) {
 	current := serving{versions: []string{"v1"}}
 	well, batch := withClasses(current, ""), withClasses(current, "batch")
 	refusing := withClasses(current, "")
-	refusing.List = func(_ context.Context, at kcp.Place, _ string) ([]unstructured.Unstructured, error) {
+	refusing.List = func(_ context.Context, at plan.Ref, _ string) ([]unstructured.Unstructured, error) {
 		if at.Kind == "Node" {
 			return nil, apierrors.NewForbidden(schema.GroupResource{Resource: "nodes"}, "", errors.New("no"))
 		}

@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
@@ -76,8 +77,8 @@ func inCompute(ask func(context.Context, *compute) outcome) func(context.Context
 }
 
 // place names an object of the compute workspace.
-func (c *compute) place(kind schema.GroupVersionKind, name string) kcp.Place {
-	return kcp.Place{Workspace: c.Workspace, GroupVersionKind: kind, Name: name}
+func (c *compute) place(kind schema.GroupVersionKind, name string) plan.Ref {
+	return plan.Ref{Workspace: c.Workspace, GroupVersionKind: kind, Name: name}
 }
 
 // object returns an object of the compute workspace, or nil.

@@ -95,7 +95,7 @@ func (r *rollout) endpoint(ctx context.Context, proxy *kcp.Client, c *topology.C
 	if err != nil {
 		return err
 	}
-	slice, err := proxy.Object(ctx, kcp.Place{Workspace: c.Agent.Workspace,
+	slice, err := proxy.Object(ctx, plan.Ref{Workspace: c.Agent.Workspace,
 		GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: c.Agent.APIExport})
 	switch {
 	case err != nil:
@@ -131,7 +131,7 @@ func (r *rollout) shardOf(ctx context.Context, proxy *kcp.Client, path string) (
 		return r.Topology.Root(), nil
 	}
 	live, err := proxy.Object(ctx,
-		kcp.Place{Workspace: path[:at], GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: path[at+1:]})
+		plan.Ref{Workspace: path[:at], GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: path[at+1:]})
 	switch {
 	case err != nil:
 		return nil, fmt.Errorf("read workspace %s: %w", path, err)

@@ -65,7 +65,7 @@ func (x *withdrawer) ask(ctx context.Context, workspace, export string,
 	}
 	defer proxy.Close()
 	slice, err := proxy.Object(ctx,
-		kcp.Place{Workspace: workspace, GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: export})
+		plan.Ref{Workspace: workspace, GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: export})
 	if err != nil {
 		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", export, workspace, err)
 	}

@@ -10,7 +10,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -147,7 +146,7 @@ func (x *withdrawer) find(ctx context.Context, at plan.Ref, selector string) ([]
 		return nil, err
 	}
 	defer proxy.Close()
-	place := kcp.Place{Workspace: at.Workspace, GroupVersionKind: at.GroupVersionKind,
+	place := plan.Ref{Workspace: at.Workspace, GroupVersionKind: at.GroupVersionKind,
 		Namespace: at.Namespace, Name: at.Name}
 	if at.Name == "" {
 		return proxy.Objects(ctx, place, selector)

@@ -183,18 +183,18 @@ func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 		return clierr.New(clierr.Failed, hintGone(it.Workspace), "delete %s: %w", it.Ref, err)
 	}
 	if it.Live == nil { // it could not be read before
-		if it.Live, err = at.Object(ctx, placeOf(it.Ref)); err != nil {
+		if it.Live, err = at.Object(ctx, it.Ref); err != nil {
 			return clierr.New(clierr.Failed, hintGone(it.Workspace), "delete %s: %w", it.Ref, err)
 		}
 		if it.Live == nil {
 			return nil
 		}
 	}
-	if err := at.DeleteObject(ctx, placeOf(it.Ref), it.Live); err != nil {
+	if err := at.DeleteObject(ctx, it.Ref, it.Live); err != nil {
 		return fmt.Errorf("delete %s: %w", it.Ref, err)
 	}
 	return poll.Until(ctx, pollInterval, nil, func() (string, error) {
-		live, err := at.Object(ctx, placeOf(it.Ref))
+		live, err := at.Object(ctx, it.Ref)
 		if err != nil {
 			return "", fmt.Errorf("read %s: %w", it.Ref, err)
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
@@ -42,7 +43,7 @@ func (s *objects) exportOf(ctx context.Context,
 	binding *unstructured.Unstructured) (*unstructured.Unstructured, error) {
 	export, _, _ := unstructured.NestedStringMap(binding.Object, "spec", "reference", "export")
 	live, err := s.client.Object(ctx,
-		kcp.Place{Workspace: export["path"], GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: export["name"]})
+		plan.Ref{Workspace: export["path"], GroupVersionKind: kcpapi.APIExport.GroupVersionKind, Name: export["name"]})
 	if apierrors.IsForbidden(err) { // the workspace does not exist
 		return nil, nil
 	}

@@ -12,8 +12,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -30,7 +30,7 @@ func (s *objects) controller(ctx context.Context, c *topology.Component, process
 	if c.Replicas == 0 {
 		return processes
 	}
-	lease, err := s.client.Object(ctx, kcp.Place{
+	lease, err := s.client.Object(ctx, plan.Ref{
 		Workspace: c.Workloads.Workspace, GroupVersionKind: leaseKind, Namespace: api.NamespaceLeases,
 		Name: topology.ControllerLease,
 	})
@@ -53,7 +53,7 @@ func (s *objects) controller(ctx context.Context, c *topology.Component, process
 // whose syncer the user starts counts as ready before that.
 func (s *objects) cluster(ctx context.Context, c *topology.Component) ready.State {
 	compute := c.Physical.Workloads.Workspace
-	live, err := s.client.Object(ctx, kcp.Place{Workspace: compute, GroupVersionKind: api.ClusterGVK(), Name: c.Name})
+	live, err := s.client.Object(ctx, plan.Ref{Workspace: compute, GroupVersionKind: api.ClusterGVK(), Name: c.Name})
 	switch {
 	case err != nil:
 		return ready.State{Reason: fmt.Sprintf("read Cluster %s in %s: %v", c.Name, compute, err)}
@@ -94,7 +94,7 @@ func (s *objects) served(ctx context.Context, c *topology.Component, cl *api.Clu
 		}
 		return ready.State{Reason: reason}
 	}
-	workspaceType, err := s.client.Object(ctx, kcp.Place{Workspace: w.Workspace,
+	workspaceType, err := s.client.Object(ctx, plan.Ref{Workspace: w.Workspace,
 		GroupVersionKind: kcpapi.WorkspaceType.GroupVersionKind, Name: w.WorkspaceType})
 	switch {
 	case err != nil:

@@ -13,7 +13,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -25,10 +24,10 @@ import (
 
 // store reads and writes objects: in the workspaces of a kcp, or on a physical cluster.
 type store interface {
-	Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error)
-	ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.Unstructured,
+	Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error)
+	ApplyObject(ctx context.Context, p plan.Ref, o *unstructured.Unstructured,
 		dryRun, force bool) (*unstructured.Unstructured, error)
-	DeleteObject(ctx context.Context, p kcp.Place, seen *unstructured.Unstructured) error
+	DeleteObject(ctx context.Context, p plan.Ref, seen *unstructured.Unstructured) error
 }
 
 // Physical is a client for a cluster of spec.workloads, or for one whose APIs an agent on this machine publishes.
@@ -36,7 +35,7 @@ type Physical interface {
 	store
 	check.PhysicalCluster
 	// Objects lists the objects of a kind in a namespace, with a selector for labels.
-	Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error)
+	Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error)
 	// DeleteNamespace deletes a namespace if it is empty. Otherwise it returns an object that is in it.
 	DeleteNamespace(ctx context.Context, seen *unstructured.Unstructured) (rest string, err error)
 	// Issue returns a kubeconfig with a new token of a ServiceAccount.
@@ -131,7 +130,7 @@ func (s *objects) object(ctx context.Context, ref plan.Ref) (*unstructured.Unstr
 	if err != nil {
 		return nil, err
 	}
-	return at.Object(ctx, placeOf(ref))
+	return at.Object(ctx, ref)
 }
 
 // applyObject applies an object.
@@ -141,7 +140,7 @@ func (s *objects) applyObject(ctx context.Context, ref plan.Ref, o *unstructured
 	if err != nil {
 		return nil, err
 	}
-	return at.ApplyObject(ctx, placeOf(ref), o, dryRun, force)
+	return at.ApplyObject(ctx, ref, o, dryRun, force)
 }
 
 // cannotAnswer reports whether an object is on a cluster that does not answer, or not to this user. What fails there

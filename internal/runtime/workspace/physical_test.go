@@ -17,7 +17,6 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -41,15 +40,15 @@ type fakeCluster struct {
 	fits, kubeconfig string
 }
 
-func name(p kcp.Place) string { return p.Kind + "/" + p.Name }
+func name(p plan.Ref) string { return p.Kind + "/" + p.Name }
 
-func (f *fakeCluster) Object(_ context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+func (f *fakeCluster) Object(_ context.Context, p plan.Ref) (*unstructured.Unstructured, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return f.objects[name(p)].DeepCopy(), f.broken
 }
 
-func (f *fakeCluster) ApplyObject(_ context.Context, p kcp.Place, o *unstructured.Unstructured, dryRun, _ bool) (*unstructured.Unstructured, error) {
+func (f *fakeCluster) ApplyObject(_ context.Context, p plan.Ref, o *unstructured.Unstructured, dryRun, _ bool) (*unstructured.Unstructured, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.broken != nil {
@@ -66,14 +65,14 @@ func (f *fakeCluster) ApplyObject(_ context.Context, p kcp.Place, o *unstructure
 	return out, nil
 }
 
-func (f *fakeCluster) DeleteObject(_ context.Context, p kcp.Place, _ *unstructured.Unstructured) error {
+func (f *fakeCluster) DeleteObject(_ context.Context, p plan.Ref, _ *unstructured.Unstructured) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	delete(f.objects, name(p))
 	return f.broken
 }
 
-func (f *fakeCluster) Objects(_ context.Context, p kcp.Place, _ string) (out []unstructured.Unstructured, err error) {
+func (f *fakeCluster) Objects(_ context.Context, p plan.Ref, _ string) (out []unstructured.Unstructured, err error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, o := range f.objects {
@@ -216,7 +215,7 @@ func TestObjectsOnPhysicalClusters(t *testing.T) {
 	require.Empty(t, mustPlan(nil, r.Placed).Items, "what is on a cluster that the setup no longer has is forgotten")
 
 	for _, o := range wanted {
-		f.objects[name(placeOf(o.Ref()))] = o.Unstructured
+		f.objects[name(o.Ref())] = o.Unstructured
 	}
 	s.removed = map[string]v1alpha1.WorkloadCluster{"c1": {Name: "c1"}}
 	p = mustPlan(nil, r.Placed)
@@ -306,7 +305,7 @@ func TestDownHasNoObjectsInWorkspaces(t *testing.T) {
 	}
 	for _, o := range onCluster {
 		o.SetLabels(map[string]string{topology.LabelInstallation: state.Installation.ID})
-		f.objects[name(placeOf(o.Ref()))] = o.Unstructured
+		f.objects[name(o.Ref())] = o.Unstructured
 	}
 	known.SetPlaced(p, false)
 	require.Greater(t, len(known.Placed), len(onCluster))

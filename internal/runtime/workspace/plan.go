@@ -177,7 +177,7 @@ func (p *planner) exists(ctx context.Context, path string) (bool, error) {
 func (p *planner) workspace(ctx context.Context, parent, name string) (*unstructured.Unstructured, error) {
 	o, err := p.workspaces.Get(ctx, parent+":"+name, func(ctx context.Context) (*unstructured.Unstructured, error) {
 		return p.client.Object(ctx,
-			kcp.Place{Workspace: parent, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: name})
+			plan.Ref{Workspace: parent, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: name})
 	})
 	if err != nil {
 		return nil, fmt.Errorf("read Workspace/%s in %s: %w", name, parent, err)
@@ -253,8 +253,4 @@ func cutPath(path string) (parent, name string, below bool) {
 		return "", path, false
 	}
 	return path[:i], path[i+1:], true
-}
-
-func placeOf(r plan.Ref) kcp.Place {
-	return kcp.Place{Workspace: r.Workspace, GroupVersionKind: r.GroupVersionKind, Namespace: r.Namespace, Name: r.Name}
 }

@@ -278,7 +278,7 @@ func unknown(items []plan.Item, placed []record.Placed) []plan.Item {
 func (s *objects) answers(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, answerTime, fmt.Errorf("no answer after %s", answerTime))
 	defer cancel()
-	_, err := s.client.Object(ctx, kcp.Place{Workspace: kcp.RootWorkspace,
+	_, err := s.client.Object(ctx, plan.Ref{Workspace: kcp.RootWorkspace,
 		GroupVersionKind: kcpapi.LogicalCluster.GroupVersionKind, Name: "cluster"})
 	if err != nil {
 		return clierr.New(clierr.Failed, "see kcpctl status", "kcp does not answer: %w",

@@ -8,7 +8,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -106,7 +105,7 @@ func (r *Runtime) Read(
 	if cluster == nil {
 		return r.Runtime.Read(ctx, c, gvk, namespace, name)
 	}
-	return cluster.Object(ctx, kcp.Place{GroupVersionKind: gvk, Namespace: namespace, Name: name})
+	return cluster.Object(ctx, plan.Ref{GroupVersionKind: gvk, Namespace: namespace, Name: name})
 }
 
 // Find returns objects of a kind: one, or the objects of a namespace that a selector matches.
@@ -119,9 +118,9 @@ func (r *Runtime) Find(ctx context.Context, at plan.Ref, selector string) ([]uns
 		return r.Runtime.Find(ctx, at, selector)
 	}
 	if at.Name == "" {
-		return cluster.Objects(ctx, placeOf(at), selector)
+		return cluster.Objects(ctx, at, selector)
 	}
-	o, err := cluster.Object(ctx, placeOf(at))
+	o, err := cluster.Object(ctx, at)
 	if err != nil || o == nil {
 		return nil, err
 	}

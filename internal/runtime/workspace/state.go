@@ -15,7 +15,7 @@ import (
 func (s *objects) state(ctx context.Context, c *topology.Component) (ready.State, error) {
 	ws := c.Workspace
 	live, err := s.client.Object(ctx,
-		kcp.Place{Workspace: ws.Parent, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: ws.Name})
+		plan.Ref{Workspace: ws.Parent, GroupVersionKind: kcpapi.Workspace.GroupVersionKind, Name: ws.Name})
 	switch {
 	case err != nil:
 		return ready.State{Reason: fmt.Sprintf("read workspace %s: %v", ws.Path, err)}, nil
@@ -27,7 +27,7 @@ func (s *objects) state(ctx context.Context, c *topology.Component) (ready.State
 	}
 	for _, b := range ws.Bindings {
 		ref := plan.Ref{Workspace: ws.Path, GroupVersionKind: kcpapi.APIBinding.GroupVersionKind, Name: b.Name}
-		bound, err := s.client.Object(ctx, placeOf(ref))
+		bound, err := s.client.Object(ctx, ref)
 		switch {
 		case err != nil:
 			return ready.State{Reason: fmt.Sprintf("read %s: %v", ref, err)}, nil

@@ -16,8 +16,8 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -43,7 +43,7 @@ func (c *Client) Issue(ctx context.Context, namespace, account string, validity 
 	if err := c.connect(ctx); err != nil {
 		return nil, err
 	}
-	out, err := c.resource(kcp.Place{GroupVersionKind: accountKind, Namespace: namespace}).Create(ctx, request,
+	out, err := c.resource(plan.Ref{GroupVersionKind: accountKind, Namespace: namespace}).Create(ctx, request,
 		metav1.CreateOptions{}, "token")
 	if err != nil {
 		return nil, c.in(fmt.Errorf("request a token of ServiceAccount %s/%s: %w", namespace, account, err))
@@ -76,7 +76,7 @@ func (c *Client) Fits(ctx context.Context, content []byte, namespace, account st
 	if err != nil || t.due(c.now()) {
 		return false
 	}
-	live, err := c.Object(ctx, kcp.Place{GroupVersionKind: accountKind, Namespace: namespace, Name: account})
+	live, err := c.Object(ctx, plan.Ref{GroupVersionKind: accountKind, Namespace: namespace, Name: account})
 	return err != nil || live != nil && string(live.GetUID()) == t.Kubernetes.ServiceAccount.UID
 }
 

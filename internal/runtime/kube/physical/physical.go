@@ -16,7 +16,6 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -46,7 +45,7 @@ func New(c topology.Cluster, server string, o cluster.Options) (*Client, error) 
 func (c *Client) Cluster() *cluster.Client { return c.cluster }
 
 // Object returns an object, or nil if it does not exist.
-func (c *Client) Object(ctx context.Context, p kcp.Place) (*unstructured.Unstructured, error) {
+func (c *Client) Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error) {
 	if err := c.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -58,7 +57,7 @@ func (c *Client) Object(ctx context.Context, p kcp.Place) (*unstructured.Unstruc
 }
 
 // Objects lists the objects of a kind in a namespace, with a selector for labels.
-func (c *Client) Objects(ctx context.Context, p kcp.Place, selector string) ([]unstructured.Unstructured, error) {
+func (c *Client) Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error) {
 	if err := c.connect(ctx); err != nil {
 		return nil, err
 	}
@@ -79,12 +78,12 @@ func (c *Client) DeleteNamespace(ctx context.Context, seen *unstructured.Unstruc
 	if err != nil || len(contents) > 0 {
 		return slices.Concat(contents, []string{""})[0], err
 	}
-	return "", c.DeleteObject(ctx, kcp.Place{GroupVersionKind: seen.GroupVersionKind(), Name: seen.GetName()}, seen)
+	return "", c.DeleteObject(ctx, plan.Ref{GroupVersionKind: seen.GroupVersionKind(), Name: seen.GetName()}, seen)
 }
 
 // ApplyObject applies an object by server-side apply, and returns the result. With dryRun nothing is written. With
 // force it takes over fields that other managers own.
-func (c *Client) ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.Unstructured,
+func (c *Client) ApplyObject(ctx context.Context, p plan.Ref, o *unstructured.Unstructured,
 	dryRun, force bool) (*unstructured.Unstructured, error) {
 	if err := c.connect(ctx); err != nil {
 		return nil, err
@@ -94,7 +93,7 @@ func (c *Client) ApplyObject(ctx context.Context, p kcp.Place, o *unstructured.U
 }
 
 // DeleteObject deletes an object if it is still the one that was seen: see object.Delete.
-func (c *Client) DeleteObject(ctx context.Context, p kcp.Place, seen *unstructured.Unstructured) error {
+func (c *Client) DeleteObject(ctx context.Context, p plan.Ref, seen *unstructured.Unstructured) error {
 	if err := c.connect(ctx); err != nil {
 		return err
 	}
@@ -105,7 +104,7 @@ func (c *Client) DeleteObject(ctx context.Context, p kcp.Place, seen *unstructur
 func (c *Client) connect(ctx context.Context) error { return c.cluster.Connect(cluster.Quiet(ctx)) }
 
 // resource returns a client for the resource of an object. The kinds on physical cluster have regular plurals.
-func (c *Client) resource(p kcp.Place) dynamic.ResourceInterface {
+func (c *Client) resource(p plan.Ref) dynamic.ResourceInterface {
 	r, _ := meta.UnsafeGuessKindToResource(p.GroupVersionKind)
 	return c.cluster.Dynamic.Resource(r).Namespace(p.Namespace)
 }
