@@ -182,11 +182,9 @@ func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadClust
 		pl.context, pl.kubeconfig = topology.ConnectionOf(v.setup.Spec.Clusters, c)
 		v.clusterName(at.Child("name"), c.Name)
 		v.unique(at.Child("name"), c.Name, seen)
-		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull,
-			v1alpha1.SyncModeNone)
+		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModes...)
 		if c.PodSecurity != "" {
-			oneOf(v.fields, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurityPrivileged,
-				v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
+			oneOf(v.fields, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurities...)
 		}
 		v.labelMap(at.Child("labels"), c.Labels)
 		if _, problem := urlProblem(c.Server, "https"); c.Server != "" && problem != "" {
