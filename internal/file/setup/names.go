@@ -91,16 +91,12 @@ func (v names) check() {
 		v.invalid(field.NewPath("metadata", "installation"), id,
 			"must be the ID that kcpctl up prints: a name, a dash, and 8 letters or digits, such as demo-x7k2m9qd")
 	}
-	seen := map[topology.Kind]map[string]bool{topology.Kubeconfig: {}}
 	for _, p := range v.parts {
 		if p.kind.Singleton() {
 			continue
 		}
-		if seen[p.kind] == nil {
-			seen[p.kind] = map[string]bool{}
-		}
 		v.name(p.namePath(), p.name)
-		v.unique(p.namePath(), p.name, seen[p.kind])
+		v.unique(p.namePath(), p.name)
 		if p.kind == topology.Shard && p.name == topology.RootShardName {
 			v.invalid(p.namePath(), p.name, "the root shard has this name")
 		}
@@ -108,7 +104,7 @@ func (v names) check() {
 	for i, k := range v.setup.Spec.Kubeconfigs {
 		at := field.NewPath("spec", "kubeconfigs").Index(i).Child("name")
 		v.name(at, k.Name)
-		v.unique(at, k.Name, seen[topology.Kubeconfig])
+		v.unique(at, k.Name)
 	}
 	if len(v.errs) == 0 { // an invalid name makes the names of objects invalid
 		v.objectNames()
