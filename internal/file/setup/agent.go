@@ -3,9 +3,7 @@ package setup
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,9 +34,7 @@ func defaultAgents(spec *v1alpha1.Spec) {
 		fillPointer(&a.Replicas, 1)
 		fillPointer(&a.LogLevel, defaultLogLevel)
 		if a.Resources == nil {
-			a.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-			}}
+			a.Resources = resourcesOf("", topology.Agent)
 		}
 	}
 }

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -89,16 +87,12 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	fillPointer(&w.Replicas, 1)
 	fillPointer(&w.LogLevel, defaultLogLevel)
 	if w.Resources == nil {
-		w.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-		}}
+		w.Resources = resourcesOf("", topology.Workloads)
 	}
 	for i := range w.Clusters {
 		c := &w.Clusters[i]
 		if fill(&c.SyncMode, v1alpha1.SyncModePush); c.SyncMode == v1alpha1.SyncModePull && c.Resources == nil {
-			c.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
-			}}
+			c.Resources = resourcesOf("", topology.Physical)
 		}
 	}
 }
