@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -89,8 +90,9 @@ func (v placement) tenants() []part {
 	var out []part
 	known := v.clusterNames()
 	add := func(k topology.Kind, name, cluster string) {
-		if slices.Contains(known, cluster) {
-			out = append(out, part{kind: k, name: name, Component: &v1alpha1.Component{Cluster: cluster}})
+		if cluster == "" || slices.Contains(known, cluster) { // a syncer without a cluster has its own place
+			place := v1alpha1.Component{Cluster: cmp.Or(cluster, name)}
+			out = append(out, part{kind: k, name: name, Component: &place})
 		}
 	}
 	for _, a := range v.setup.Spec.Agents {
@@ -102,13 +104,9 @@ func (v placement) tenants() []part {
 	}
 	add(topology.Workloads, topology.ControllerName, w.Cluster)
 	for _, c := range w.Clusters {
-		if c.SyncMode != v1alpha1.SyncModePull {
-			continue
+		if c.SyncMode == v1alpha1.SyncModePull {
+			add(topology.Physical, c.Name, c.Cluster)
 		}
-		if c.Cluster == "" {
-			known = append(known, c.Name) // a place of its own
-		}
-		add(topology.Physical, c.Name, topology.PlaceOf(c))
 	}
 	return out
 }
