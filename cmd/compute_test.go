@@ -16,6 +16,7 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -344,9 +345,11 @@ func TestWhyAClusterHasNoShare(t *testing.T) {
 		}},
 		{"it is being removed", func(cl *api.Cluster) { cl.DeletionTimestamp = &metav1.Time{Time: at()} }},
 		{"its workspaceSelector does not select root:team", func(cl *api.Cluster) {
-			cl.Spec.WorkspaceSelector = &api.WorkspaceSelector{Paths: []string{"root:teams", "root:other"}}
+			cl.Spec.WorkspaceSelector = &v1alpha1.WorkspaceSelector{Paths: []string{"root:teams", "root:other"}}
 		}},
-		{"has no share", func(cl *api.Cluster) { cl.Spec.WorkspaceSelector = &api.WorkspaceSelector{Paths: []string{"root"}} }},
+		{"has no share", func(cl *api.Cluster) {
+			cl.Spec.WorkspaceSelector = &v1alpha1.WorkspaceSelector{Paths: []string{"root"}}
+		}},
 		{"Incompatible: spec.paused: the field is missing", func(cl *api.Cluster) {
 			cl.Status.APIs = []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIIncompatible, Message: "spec.paused: the field is missing"}}
 		}},

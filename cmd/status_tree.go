@@ -103,24 +103,7 @@ func (o *statusOptions) drifted(st *status.Status) string {
 
 // inSetup reports whether a registered shard is part of the setup.
 func inSetup(st *status.Status, shard string) bool {
-	for _, c := range st.Components {
-		if name, ok := shardOf(c.ID); ok && name == shard {
-			return true
-		}
-	}
-	return false
-}
-
-// shardOf is the name in kcp of a component, and whether it is a shard.
-func shardOf(id topology.ID) (string, bool) {
-	switch id.Kind() {
-	case topology.RootShard:
-		return topology.RootShardName, true
-	case topology.Shard:
-		_, name, _ := strings.Cut(string(id), "/")
-		return name, true
-	}
-	return "", false
+	return slices.ContainsFunc(st.Components, func(c status.Component) bool { return c.ID == topology.ShardID(shard) })
 }
 
 // group is a component, or several in the same state.
@@ -139,11 +122,11 @@ func (o *statusOptions) groups(st *status.Status) []*group {
 	}
 	var all []*group
 	for _, c := range st.Components {
-		_, name, _ := strings.Cut(string(c.ID), "/")
-		g := &group{Component: c, names: []string{name}}
-		if name, ok := shardOf(c.ID); ok {
-			g.cordoned = shards[name].Cordoned
-			g.clusters = shards[name].LogicalClusters
+		g := &group{Component: c, names: []string{c.ID.Name()}}
+		if c.ID.Kind().IsShard() {
+			sh := shards[c.ID.ShortName()]
+			g.cordoned = sh.Cordoned
+			g.clusters = sh.LogicalClusters
 		}
 		all = append(all, g)
 	}

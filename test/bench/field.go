@@ -21,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 	"github.com/kcpctl/kcpctl/test/apiserver"
@@ -153,7 +154,7 @@ func wait(ctx context.Context, what string, done func() (bool, error)) error {
 }
 
 // register registers a cluster, and returns the time until it is ready and can be used.
-func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (time.Duration, error) {
+func (f *field) register(ctx context.Context, name string, mode v1alpha1.SyncMode) (time.Duration, error) {
 	kubeconfig := f.physical[name]
 	if err := f.follow(ctx, name, kubeconfig); err != nil {
 		return 0, err
@@ -163,7 +164,7 @@ func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (t
 		return 0, err
 	}
 	spec := map[string]any{"syncMode": string(mode)}
-	if mode == api.SyncModePush {
+	if mode == v1alpha1.SyncModePush {
 		raw, err := os.ReadFile(kubeconfig)
 		if err != nil {
 			return 0, err
@@ -184,7 +185,7 @@ func (f *field) register(ctx context.Context, name string, mode api.SyncMode) (t
 	if _, err := compute.Resource(api.ClusterGVR()).Create(ctx, cluster, metav1.CreateOptions{}); err != nil {
 		return 0, err
 	}
-	if mode == api.SyncModeNone {
+	if mode == v1alpha1.SyncModeNone {
 		if err := f.startSyncer(name, kubeconfig); err != nil {
 			return 0, err
 		}

@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
 )
@@ -71,7 +72,7 @@ func isAvailable(o *unstructured.Unstructured) bool {
 // run registers the clusters, and returns the times of Deployments. It removes what they have made in the clusters.
 func (f *field) run(ctx context.Context) (took []float64, err error) {
 	for _, name := range []string{"c1", "c2"} {
-		if _, err := f.register(ctx, name, api.SyncModePush); err != nil {
+		if _, err := f.register(ctx, name, v1alpha1.SyncModePush); err != nil {
 			return nil, err
 		}
 	}

@@ -1,6 +1,9 @@
 package v1alpha1
 
 import (
+	"slices"
+	"strings"
+
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
@@ -57,6 +60,9 @@ const (
 	SyncModeNone SyncMode = "None"
 )
 
+// SyncModes are all modes.
+var SyncModes = []SyncMode{SyncModePush, SyncModePull, SyncModeNone}
+
 // PodSecurity is a level of the Pod Security Standards.
 type PodSecurity string
 
@@ -68,6 +74,9 @@ const (
 	// PodSecurityRestricted also requires what is best practice.
 	PodSecurityRestricted PodSecurity = "restricted"
 )
+
+// PodSecurities are all levels, the least strict first.
+var PodSecurities = []PodSecurity{PodSecurityPrivileged, PodSecurityBaseline, PodSecurityRestricted}
 
 // WorkloadCluster is a physical Kubernetes cluster that runs the objects of workspaces. kcpctl up creates a
 // ServiceAccount for the syncer there. It does not store the kubeconfig of the user.
@@ -94,7 +103,12 @@ type WorkloadCluster struct {
 	// PodTemplate is a partial PodTemplateSpec that is merged into the one of the syncer. Only with syncMode Pull.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
 	// Labels are the labels of the Cluster object. Users select clusters by them.
-	Labels map[string]string `json:"labels,omitempty"`
+	Labels          map[string]string `json:"labels,omitempty"`
+	ClusterSettings `json:",inline"`
+}
+
+// ClusterSettings are the fields of a physical cluster that its Cluster object also has.
+type ClusterSettings struct {
 	// WorkspaceSelector selects the workspaces that may use the cluster. Default: all workspaces.
 	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
 	// Tenancy determines what the namespaces of workspaces have in the cluster, and what their pods may request.
@@ -117,6 +131,13 @@ type WorkloadCluster struct {
 type WorkspaceSelector struct {
 	// Paths are paths of workspaces. root:team selects root:team and the workspaces below it, such as root:team:web.
 	Paths []string `json:"paths"`
+}
+
+// Selects reports whether a workspace is selected. A path that is not known, which is empty, is not. A nil selector
+// selects all.
+func (s *WorkspaceSelector) Selects(path string) bool {
+	return s == nil || slices.ContainsFunc(s.Paths,
+		func(p string) bool { return path == p || strings.HasPrefix(path, p+":") })
 }
 
 // Tenancy determines what the namespaces of workspaces have in a physical cluster, and what their pods may request. By

@@ -6,21 +6,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
-
-// Tenancy determines what the namespaces of workspaces have in a cluster, and where their pods run.
-type Tenancy struct {
-	// Objects are written into each namespace before all other objects. TemplateResources has the permitted kinds.
-	Objects []map[string]any `json:"objects,omitempty"`
-	// Pods are rules for pods.
-	Pods *PodRules `json:"pods,omitempty"`
-}
-
-// PodRules are rules for pods. The setup file has others as well, which the cluster itself enforces.
-type PodRules struct {
-	// NodeSelector is added to pod templates.
-	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
-}
 
 // LabelTemplate is the label of objects that were made of Tenancy.Objects. Its value is the ID of the setup.
 const LabelTemplate = Group + "/template"
@@ -87,7 +75,7 @@ func replaceIn(value any, placeholder *strings.Replacer) any {
 }
 
 // TemplateObjects returns the objects of the namespaces of workspaces.
-func (c *Cluster) TemplateObjects() []map[string]any {
+func (c *Cluster) TemplateObjects() []v1alpha1.NamespaceObject {
 	if c.Spec.Tenancy == nil {
 		return nil
 	}

@@ -13,8 +13,6 @@ package workloads
 import (
 	"cmp"
 	"fmt"
-	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -25,6 +23,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/templates"
 )
 
@@ -39,18 +38,6 @@ const KindCluster = "Cluster"
 
 // DefaultEvictAfter is how long a cluster may be not ready before other clusters run its share, too.
 const DefaultEvictAfter = time.Minute
-
-// SyncMode is where the syncer of a cluster runs.
-type SyncMode string
-
-const (
-	// SyncModePush runs the syncer in the controller, which connects to the cluster.
-	SyncModePush SyncMode = "Push"
-	// SyncModePull runs the syncer as a Deployment in the cluster, which connects to kcp. It is the default.
-	SyncModePull SyncMode = "Pull"
-	// SyncModeNone leaves it to the user to run the syncer.
-	SyncModeNone SyncMode = "None"
-)
 
 // Cluster is a physical Kubernetes cluster that runs the workloads of workspaces. It is a cluster-scoped object in the
 // compute workspace.
@@ -68,48 +55,9 @@ type ClusterSpec struct {
 	// SyncModePush.
 	KubeconfigSecretRef *SecretReference `json:"kubeconfigSecretRef,omitempty"`
 	// SyncMode is where the syncer runs. Default: Pull.
-	SyncMode SyncMode `json:"syncMode,omitempty"`
-	// Unschedulable means that no new objects are scheduled to the cluster. Objects that run there are kept.
-	Unschedulable bool `json:"unschedulable,omitempty"`
-	// EvictAfter is how long the cluster may be not ready before other clusters run its share, too. Zero means forever.
-	// Default: 60s.
-	EvictAfter *metav1.Duration `json:"evictAfter,omitempty"`
-	// WorkspaceSelector selects the workspaces that may use the cluster. Nil selects all.
-	WorkspaceSelector *WorkspaceSelector `json:"workspaceSelector,omitempty"`
-	// Tenancy determines what the namespaces of workspaces have in the cluster. Nil: nothing is written into them.
-	Tenancy *Tenancy `json:"tenancy,omitempty"`
-	// MaxCapacity bounds the allocatable resources that a report of the cluster may claim. Resources that are not
-	// listed are not bounded.
-	MaxCapacity corev1.ResourceList `json:"maxCapacity,omitempty"`
-	// PodSecurity is what pods may do: the Pod Security Standard of the namespaces with objects of workspaces. Default:
-	// baseline.
-	PodSecurity PodSecurity `json:"podSecurity,omitempty"`
+	SyncMode                 v1alpha1.SyncMode `json:"syncMode,omitempty"`
+	v1alpha1.ClusterSettings `json:",inline"`
 }
-
-// WorkspaceSelector selects workspaces.
-type WorkspaceSelector struct {
-	// Paths are paths of workspaces. root:team selects root:team and the workspaces below it, such as root:team:web.
-	Paths []string `json:"paths"`
-}
-
-// Selects reports whether a workspace is selected. A path that is not known, which is empty, is not. A nil selector
-// selects all.
-func (s *WorkspaceSelector) Selects(path string) bool {
-	return s == nil || slices.ContainsFunc(s.Paths,
-		func(p string) bool { return path == p || strings.HasPrefix(path, p+":") })
-}
-
-// PodSecurity is a level of the Pod Security Standards.
-type PodSecurity string
-
-const (
-	// PodSecurityPrivileged allows everything, also access to the nodes.
-	PodSecurityPrivileged PodSecurity = "privileged"
-	// PodSecurityBaseline prevents known ways to become more than a pod. It is the default.
-	PodSecurityBaseline PodSecurity = "baseline"
-	// PodSecurityRestricted also requires what is best practice.
-	PodSecurityRestricted PodSecurity = "restricted"
-)
 
 // LabelPodSecurity is the label of a namespace with the level that its pods must have (kubernetes:
 // staging/src/k8s.io/pod-security-admission/api/constants.go).
@@ -147,8 +95,8 @@ type ClusterStatus struct {
 
 // SyncerStatus is the syncer of a cluster.
 type SyncerStatus struct {
-	Mode    SyncMode `json:"mode,omitempty"`
-	Version string   `json:"version,omitempty"`
+	Mode    v1alpha1.SyncMode `json:"mode,omitempty"`
+	Version string            `json:"version,omitempty"`
 	// Holder is the holder of the Lease: the process of the syncer.
 	Holder string `json:"holder,omitempty"`
 }
@@ -251,7 +199,9 @@ func (c *Cluster) EvictAfter() time.Duration {
 }
 
 // PodSecurity returns the level of the namespaces with objects of workspaces, with the default.
-func (c *Cluster) PodSecurity() PodSecurity { return cmp.Or(c.Spec.PodSecurity, PodSecurityBaseline) }
+func (c *Cluster) PodSecurity() v1alpha1.PodSecurity {
+	return cmp.Or(c.Spec.PodSecurity, v1alpha1.PodSecurityBaseline)
+}
 
 // Draining reports whether what is scheduled to the cluster moves to others: the Cluster is deleted, or it is cordoned
 // and drained.
@@ -268,12 +218,7 @@ func (c *Cluster) GivenUp() bool {
 }
 
 // Mode returns where the syncer runs, with the default.
-func (c *Cluster) Mode() SyncMode {
-	if c.Spec.SyncMode == "" {
-		return SyncModePull
-	}
-	return c.Spec.SyncMode
-}
+func (c *Cluster) Mode() v1alpha1.SyncMode { return cmp.Or(c.Spec.SyncMode, v1alpha1.SyncModePull) }
 
 // API returns the state of an API of the cluster. It is APIIgnored if the status does not list the API.
 func (c *Cluster) API(gr schema.GroupResource) APIStatus {

@@ -168,47 +168,33 @@ func (b *objects) syncerRole() {
 // clusterObject adds the Cluster object, with the Secret of the credential that the controller uses.
 func (b *objects) clusterObject() {
 	p, compute := b.c.Physical, b.c.ComputeWorkspace()
-	spec := dict{"syncMode": string(p.SyncMode)}
-	if p.Unschedulable {
-		spec["unschedulable"] = true
-	}
-	if p.EvictAfter != nil {
-		spec["evictAfter"] = p.EvictAfter.Duration.String()
-	}
-	if p.PodSecurity != "" {
-		spec["podSecurity"] = string(p.PodSecurity)
-	}
-	if s := p.WorkspaceSelector; s != nil {
-		spec["workspaceSelector"] = dict{"paths": s.Paths}
-	}
-	if t := clusterTenancy(p.Tenancy); len(t) > 0 {
-		spec["tenancy"] = t
-	}
-	if len(p.MaxCapacity) > 0 {
-		spec["maxCapacity"] = p.MaxCapacity
-	}
+	spec := api.ClusterSpec{SyncMode: p.SyncMode, ClusterSettings: p.ClusterSettings}
+	spec.Tenancy = clusterTenancy(p.Tenancy)
 	if p.SyncMode == v1alpha1.SyncModePush {
 		secret := api.SecretCluster(b.c.Name)
 		b.addIn(compute, credentialTemplate, inWorkspace{
 			Name: secret, Namespace: api.NamespaceLeases,
 			Annotations: map[string]string{topology.AnnotationCredential: topology.OnPhysical(b.c.Name)},
 		})
-		spec["kubeconfigSecretRef"] = dict{"namespace": api.NamespaceLeases, "name": secret}
+		spec.KubeconfigSecretRef = &api.SecretReference{Namespace: api.NamespaceLeases, Name: secret}
 	}
-	b.addIn(compute, clusterTemplate, inWorkspace{Name: b.c.Name, Labels: p.Labels, Spec: spec})
-	if b.err == nil { // as it is: a template would lose the empty selectors of a NetworkPolicy
+	b.addIn(compute, clusterTemplate, inWorkspace{Name: b.c.Name, Labels: p.Labels})
+	if b.err == nil { // not in the template, which would lose the empty selectors of a NetworkPolicy
 		b.out[len(b.out)-1].Object["spec"], b.err = plain(spec)
 	}
 }
 
-// clusterTenancy returns the part of the tenancy that the syncer needs.
-func clusterTenancy(t *v1alpha1.Tenancy) dict {
-	out := dict{}
-	if t != nil && len(t.Objects) > 0 {
-		out["objects"] = t.Objects
+// clusterTenancy returns the part of the tenancy that the syncer needs: the other rules are in the policy of the
+// cluster.
+func clusterTenancy(t *v1alpha1.Tenancy) *v1alpha1.Tenancy {
+	if t == nil || t.Pods == nil {
+		return t
 	}
-	if t != nil && t.Pods != nil && len(t.Pods.NodeSelector) > 0 {
-		out["pods"] = dict{"nodeSelector": t.Pods.NodeSelector}
+	out := &v1alpha1.Tenancy{Objects: t.Objects}
+	if len(t.Pods.NodeSelector) > 0 {
+		out.Pods = &v1alpha1.PodRules{NodeSelector: t.Pods.NodeSelector}
+	} else if len(t.Objects) == 0 {
+		return nil
 	}
 	return out
 }

@@ -32,8 +32,7 @@ type inWorkspace struct {
 	Rules    []rbacv1.PolicyRule
 	Role     string
 	Subjects []rbacv1.Subject
-	// Spec is the spec of a Cluster, and Validations are the rules of a policy for pods.
-	Spec        dict
+	// Validations are the rules of a policy for pods.
 	Validations []dict
 }
 

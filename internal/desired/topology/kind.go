@@ -31,6 +31,8 @@ const (
 	RootShardName = "root"
 	// CacheName is the short name of the cache server.
 	CacheName = "cache"
+	// readyPath is the path at which servers of kcp and of kcpctl tell that they are ready.
+	readyPath = "/readyz"
 )
 
 // traits are what all components of a kind have in common.
@@ -43,6 +45,10 @@ type traits struct {
 	stem string
 	// plural is the kind's plural. Default: the kind with an s.
 	plural string
+	// program is the binary of kcp that components of the kind run. Others run none.
+	program string
+	// probed is the path at which processes tell without TLS that they are ready. Default: /readyz, with TLS.
+	probed string
 	// runs: it is a workload. serves: it is a kcp server, reached at a URL. data: it holds data. proxied: front-proxies
 	// forward requests to it.
 	runs, serves, data, proxied bool
@@ -52,6 +58,8 @@ type traits struct {
 	reloads bool
 	// clusters: it uses the API servers of Kubernetes clusters.
 	clusters bool
+	// oneSecret: its certificate is in the Secret with its name.
+	oneSecret bool
 	// layer is the row of the drawing in which the kind appears: the clients of kcp dial the first row.
 	layer int
 	// parts are the last parts of the names of objects that follow neither from the kind's certificates nor from its
@@ -63,19 +71,22 @@ type traits struct {
 var kinds = []traits{
 	{kind: Base},
 	{kind: Etcd, runs: true, data: true, layer: 3, parts: []string{PeerService, MembersConfig, JoinConfig}},
-	{kind: CacheServer, only: CacheName, runs: true, serves: true, data: true, layer: 2},
-	{kind: RootShard, only: RootShardName, runs: true, serves: true, data: true, proxied: true, layer: 1,
+	{kind: CacheServer, only: CacheName, program: "cache-server", runs: true, serves: true, data: true, layer: 2},
+	{kind: RootShard, only: RootShardName, program: "kcp", runs: true, serves: true, data: true, proxied: true,
+		layer: 1, parts: []string{ConfigPart}},
+	{kind: Shard, program: "kcp", runs: true, serves: true, data: true, proxied: true, layer: 1,
 		parts: []string{ConfigPart}},
-	{kind: Shard, runs: true, serves: true, data: true, proxied: true, layer: 1, parts: []string{ConfigPart}},
-	{kind: FrontProxy, plural: "front-proxies", runs: true, serves: true, parts: []string{ConfigPart}},
-	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", runs: true, serves: true, proxied: true,
+	{kind: FrontProxy, plural: "front-proxies", program: "kcp-front-proxy", runs: true, serves: true,
 		parts: []string{ConfigPart}},
-	{kind: Kubeconfig},
-	{kind: Monitoring, plural: "monitoring", tenant: true, parts: []string{DashboardPart}},
+	{kind: VirtualWorkspaces, plural: "virtual-workspaces", stem: "vw", program: "virtual-workspaces", runs: true,
+		serves: true, proxied: true, parts: []string{ConfigPart}},
+	{kind: Kubeconfig, oneSecret: true},
+	{kind: Monitoring, plural: "monitoring", tenant: true, oneSecret: true, parts: []string{DashboardPart}},
 	{kind: Workspace, tenant: true},
-	{kind: Agent, runs: true, tenant: true, reloads: true, clusters: true, parts: []string{ServicePart}},
-	{kind: Workloads, plural: "workloads", runs: true, tenant: true, reloads: true, clusters: true},
-	{kind: Physical, stem: "syncer", runs: true, tenant: true, reloads: true, clusters: true,
+	{kind: Agent, probed: metricsPath, runs: true, tenant: true, reloads: true, clusters: true,
+		parts: []string{ServicePart}},
+	{kind: Workloads, plural: "workloads", probed: readyPath, runs: true, tenant: true, reloads: true, clusters: true},
+	{kind: Physical, stem: "syncer", probed: readyPath, runs: true, tenant: true, reloads: true, clusters: true,
 		parts: []string{TokenPart}},
 }
 
@@ -134,17 +145,7 @@ func (k Kind) Proxied() bool { return k.traits().proxied }
 func (k Kind) Plural() string { return cmp.Or(k.traits().plural, string(k)+"s") }
 
 // Program returns the binary of kcp that components of a kind run, or "" if they run none.
-func (k Kind) Program() string {
-	switch k {
-	case RootShard, Shard:
-		return "kcp"
-	case FrontProxy:
-		return "kcp-front-proxy"
-	case CacheServer, VirtualWorkspaces:
-		return string(k)
-	}
-	return ""
-}
+func (k Kind) Program() string { return k.traits().program }
 
 // Tenant reports whether components of the kind use kcp as its users do: they are applied when it is certain that
 // workspaces can be created on all shards.
@@ -155,20 +156,14 @@ func (k Kind) Reloads() bool { return k.traits().reloads }
 
 // Probe returns the scheme and the path at which processes of the kind tell that they are ready.
 func (k Kind) Probe() (scheme, path string) {
-	switch k {
-	case Agent:
-		return "http", metricsPath
-	case Workloads, Physical:
-		return "http", "/readyz"
+	if path := k.traits().probed; path != "" {
+		return "http", path
 	}
-	return "https", "/readyz"
+	return "https", readyPath
 }
 
 // Singleton reports whether a setup has at most one component of the kind, which then has no name.
 func (k Kind) Singleton() bool { return k.traits().only != "" }
-
-// hasOneSecret reports whether components of the kind have their certificate in the Secret with their name.
-func (k Kind) hasOneSecret() bool { return k == Kubeconfig || k == Monitoring }
 
 // IsShard reports whether components of the kind are shards: the root shard or another one.
 func (k Kind) IsShard() bool { return k == RootShard || k == Shard }
@@ -190,7 +185,7 @@ func (k Kind) Parts() []string {
 		if slices.Contains(r.to, k) {
 			add(cmp.Or(r.serverCert, CertServer))
 		}
-		if slices.Contains(r.from, k) && !k.hasOneSecret() {
+		if slices.Contains(r.from, k) && !t.oneSecret {
 			add(r.cert)
 		}
 		if slices.Contains(r.from, k) && r.kubeconfig != "" {

@@ -208,7 +208,7 @@ func (c *Component) Object(parts ...string) string { return Object(c.Setup, c.Ki
 
 // CertSecret returns the name of the Secret that holds a certificate of c.
 func (c *Component) CertSecret(cert string) string {
-	if c.Kind.hasOneSecret() {
+	if c.Kind.traits().oneSecret {
 		return c.Object()
 	}
 	return c.Object(cert)

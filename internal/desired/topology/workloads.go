@@ -112,7 +112,7 @@ func (b *builder) physical(cl v1alpha1.WorkloadCluster, w *v1alpha1.Workloads) *
 	cl.Context, cl.Kubeconfig = ConnectionOf(b.setup.Spec.Clusters, cl)
 	c.Physical = &PhysicalCluster{cl, w}
 	if c.Pulls() {
-		c.Cluster, c.Version = b.cluster(PlaceOf(cl)), b.setup.Spec.Version
+		c.Cluster, c.Version = b.cluster(cmp.Or(cl.Cluster, cl.Name)), b.setup.Spec.Version
 		c.Image, c.PullPolicy, c.PullSecrets = KcpctlRef(w.Image), w.Image.PullPolicy, w.Image.PullSecrets
 		c.Replicas, c.Resources, c.LogLevel, c.PodTemplates = 1, *cl.Resources, *w.LogLevel, overlays(cl.PodTemplate)
 		b.locate(c, probesPort, "")
@@ -152,10 +152,6 @@ func (c *Component) ComputeWorkspace() string {
 	}
 	return ""
 }
-
-// PlaceOf returns the name of the place of a syncer that runs in its physical cluster: the name of a cluster in
-// spec.clusters, or its own.
-func PlaceOf(c v1alpha1.WorkloadCluster) string { return cmp.Or(c.Cluster, c.Name) }
 
 // ConnectionOf returns the kubeconfig context of a physical cluster, and the file that has it.
 func ConnectionOf(clusters []v1alpha1.Cluster, c v1alpha1.WorkloadCluster) (context, kubeconfig string) {

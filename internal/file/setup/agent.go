@@ -3,9 +3,7 @@ package setup
 import (
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -36,9 +34,7 @@ func defaultAgents(spec *v1alpha1.Spec) {
 		fillPointer(&a.Replicas, 1)
 		fillPointer(&a.LogLevel, defaultLogLevel)
 		if a.Resources == nil {
-			a.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-			}}
+			a.Resources = resourcesOf("", topology.Agent)
 		}
 	}
 }
@@ -48,12 +44,11 @@ type agentFields struct{ *fields }
 
 // agents checks spec.agents, without the files that they refer to.
 func (v *validator) agents() {
-	names := map[string]bool{}
 	exports := map[string]string{}
 	for i := range v.setup.Spec.Agents {
 		a, p := &v.setup.Spec.Agents[i], field.NewPath("spec", "agents").Index(i)
 		v.agentName(p.Child("name"), a.Name)
-		v.unique(p.Child("name"), a.Name, names)
+		v.unique(p.Child("name"), a.Name)
 		if a.Cluster != v.setup.Spec.RootShard.Cluster { // checked already
 			v.reference(p.Child("cluster"), "cluster", a.Cluster, v.clusterNames())
 		}
@@ -97,14 +92,11 @@ func (v agentFields) agentWorkspaces(p *field.Path, a *v1alpha1.Agent) {
 	} else {
 		v.workspacePath(p.Child("workspace"), a.Workspace)
 	}
-	seen := map[string]bool{}
 	for i, w := range a.Bind {
-		if w == a.Workspace && i == 0 {
-			seen[w] = true
-			continue // the default
+		if w != a.Workspace || i > 0 { // else it is the default
+			v.workspacePath(p.Child("bind").Index(i), w)
 		}
-		v.workspacePath(p.Child("bind").Index(i), w)
-		v.unique(p.Child("bind").Index(i), w, seen)
+		v.unique(p.Child("bind").Index(i), w)
 	}
 }
 
@@ -159,7 +151,6 @@ func (v agentFields) published(p *field.Path, all []v1alpha1.PublishedResource) 
 // definitions requires CustomResourceDefinitions, each once, with the name that the API server requires (k8s:
 // apiextensions-apiserver, pkg/apis/apiextensions/validation/validation.go). The API server checks the schemas.
 func (v agentFields) definitions(p *field.Path, all []v1alpha1.Object) {
-	seen := map[string]bool{}
 	for i, o := range all {
 		at := p.Index(i)
 		text := func(path ...string) string { s, _, _ := unstructured.NestedString(o, path...); return s }
@@ -182,7 +173,7 @@ func (v agentFields) definitions(p *field.Path, all []v1alpha1.Object) {
 			v.invalid(at.Child("metadata", "name"), name,
 				"must be %s.%s: the plural and the group in spec", plural, group)
 		}
-		v.unique(at.Child("metadata", "name"), name, seen)
+		v.unique(at.Child("metadata", "name"), name)
 	}
 }
 

@@ -209,7 +209,6 @@ func (v authenticationFields) frontProxyAuthentication(p *field.Path, a v1alpha1
 }
 
 func (v authenticationFields) groupPatterns(p *field.Path, groups []string) {
-	seen := map[string]bool{}
 	for i, g := range groups {
 		at := p.Index(i)
 		switch {
@@ -220,7 +219,7 @@ func (v authenticationFields) groupPatterns(p *field.Path, groups []string) {
 		case strings.ContainsAny(g, "\r\n"):
 			v.invalid(at, g, "must be on one line")
 		}
-		v.unique(at, g, seen)
+		v.unique(at, g)
 	}
 }
 

@@ -57,10 +57,11 @@ func (v *validator) authorization() {
 
 // authorizers checks an order.
 func (v *validator) authorizers(a authorizationAt) {
-	at, seen := a.at.Child("order"), map[string]bool{}
+	at := a.at.Child("order")
+	has := func(name string) bool { return slices.Contains(a.Order, name) }
 	for i, name := range a.Order {
 		oneOf(v.fields, at.Index(i), name, authorizers...)
-		v.unique(at.Index(i), name, seen)
+		v.unique(at.Index(i), name)
 		if name == "Webhook" && a.Webhook == nil {
 			v.forbidden(at.Index(i), "there is no webhook: set webhook")
 		}
@@ -69,11 +70,11 @@ func (v *validator) authorizers(a authorizationAt) {
 		return
 	}
 	for _, name := range authorizers {
-		if !seen[name] && (name != "Webhook" || a.Webhook != nil) {
+		if !has(name) && (name != "Webhook" || a.Webhook != nil) {
 			v.required(at, "%s is missing", name)
 		}
 	}
-	if seen["AlwaysAllowGroups"] && seen["AlwaysAllowPaths"] && len(a.Order) > 1 &&
+	if has("AlwaysAllowGroups") && has("AlwaysAllowPaths") && len(a.Order) > 1 &&
 		!(strings.HasPrefix(a.Order[0], "AlwaysAllow") && strings.HasPrefix(a.Order[1], "AlwaysAllow")) {
 		v.forbidden(at, "AlwaysAllowGroups and AlwaysAllowPaths must come first: probes and kcp itself need them")
 	}
@@ -85,10 +86,10 @@ var batteries = []string{"workspace-types", "metrics-viewer"}
 
 // kcpSettings checks settings of all shards that are only flags.
 func (v *validator) kcpSettings() {
-	path, seen := field.NewPath("spec"), map[string]bool{}
+	path := field.NewPath("spec")
 	for i, b := range v.setup.Spec.Batteries {
 		oneOf(v.fields, path.Child("batteries").Index(i), b, batteries...)
-		v.unique(path.Child("batteries").Index(i), b, seen)
+		v.unique(path.Child("batteries").Index(i), b)
 	}
 	home := v.setup.Spec.HomeWorkspaces
 	for i, g := range home.CreatorGroups {

@@ -175,15 +175,15 @@ func TestDocumentedDefaults(t *testing.T) {
 		"WorkloadCluster.Resources":         {pulled.Resources.Requests.Memory().String(), "64Mi"},
 		"WorkloadCluster.Server":            {workloads.Clusters[0].Server, ""}, // the kubeconfig has it
 		"WorkloadCluster.SyncMode":          {workloads.Clusters[0].SyncMode, v1alpha1.SyncModePush},
-		"WorkloadCluster.EvictAfter":        {api.DefaultEvictAfter, time.Minute},                       // the controller knows it
-		"WorkloadCluster.WorkspaceSelector": {(*api.WorkspaceSelector)(nil).Selects("root:team"), true}, // the controller knows it
-		"WorkloadCluster.Tenancy":           {workloads.Clusters[0].Tenancy == nil, true},
+		"ClusterSettings.EvictAfter":        {api.DefaultEvictAfter, time.Minute},                            // the controller knows it
+		"ClusterSettings.WorkspaceSelector": {(*v1alpha1.WorkspaceSelector)(nil).Selects("root:team"), true}, // the controller knows it
+		"ClusterSettings.Tenancy":           {workloads.Clusters[0].Tenancy == nil, true},
 		"Tenancy.Objects":                   {len((&api.Cluster{}).TemplateObjects()), 0}, // the syncer knows it
 		"Tenancy.Pods":                      {v1alpha1.Tenancy{}.Pods == nil, true},
 		"PodRules.PriorityClasses":          {v1alpha1.PodRules{}.PriorityClasses == nil, true},
 		"PodRules.TolerationKeys":           {v1alpha1.PodRules{}.TolerationKeys == nil, true},
 		"PodRules.NodeSelector":             {len((&api.Cluster{}).NodeSelector()), 0},
-		"WorkloadCluster.PodSecurity":       {(&api.Cluster{}).PodSecurity(), api.PodSecurityBaseline}, // the syncer knows it
+		"ClusterSettings.PodSecurity":       {(&api.Cluster{}).PodSecurity(), v1alpha1.PodSecurityBaseline}, // the syncer knows it
 
 		"Authentication.Mode":                         {string(little.Authentication.Mode), "Edge"},
 		"Authentication.Anonymous":                    {*little.Authentication.Anonymous, true},

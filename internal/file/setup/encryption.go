@@ -24,10 +24,10 @@ func (v *validator) encryption() {
 	if e == nil {
 		return
 	}
-	at, seen := field.NewPath("spec", "encryption", "resources"), map[string]bool{}
+	at := field.NewPath("spec", "encryption", "resources")
 	for i, r := range e.Resources {
 		oneOf(v.fields, at.Index(i), r, "secrets", "configmaps")
-		v.unique(at.Index(i), r, seen)
+		v.unique(at.Index(i), r)
 	}
 	v.noEncryptionArgs(field.NewPath("spec", "defaults"), v.setup.Spec.Defaults.ExtraArgs)
 	for _, p := range v.parts {

@@ -95,10 +95,9 @@ func (v etcdFields) externalEtcd(p *field.Path, x *v1alpha1.ExternalEtcd) {
 		return
 	}
 	schemes := map[string]bool{}
-	seen := map[string]bool{}
 	for i, e := range x.Endpoints {
 		v.endpoint(p.Child("endpoints").Index(i), e)
-		v.unique(p.Child("endpoints").Index(i), e, seen)
+		v.unique(p.Child("endpoints").Index(i), e)
 		if scheme, _, _ := strings.Cut(e, "://"); scheme == "http" || scheme == "https" {
 			schemes[scheme] = true
 		}

@@ -19,9 +19,13 @@ type fields struct {
 	errs field.ErrorList
 	// patterns caches compiled patterns, because a setup can have a thousand shards.
 	patterns map[string]*regexp.Regexp
+	// taken has the values that unique has seen, by list and field.
+	taken map[[2]string]bool
 }
 
-func newFields() *fields { return &fields{patterns: map[string]*regexp.Regexp{}} }
+func newFields() *fields {
+	return &fields{patterns: map[string]*regexp.Regexp{}, taken: map[[2]string]bool{}}
+}
 
 func (v *fields) invalid(p *field.Path, value any, format string, args ...any) {
 	v.errs = append(v.errs, field.Invalid(p, value, fmt.Sprintf(format, args...)))
@@ -61,12 +65,15 @@ func (v *fields) reference(p *field.Path, what, name string, known []string) {
 	})
 }
 
-// unique requires a value that is not in seen, and adds it.
-func (v *fields) unique(p *field.Path, value string, seen map[string]bool) {
-	if value != "" && seen[value] {
+// unique requires a value that no earlier item of the list has in the same field.
+func (v *fields) unique(p *field.Path, value string) {
+	path := p.String()
+	item, end := strings.LastIndexByte(path, '['), strings.LastIndexByte(path, ']')
+	key := [2]string{path[:item] + path[end:], value}
+	if value != "" && v.taken[key] {
 		v.errs = append(v.errs, field.Duplicate(p, value))
 	}
-	seen[value] = true
+	v.taken[key] = true
 }
 
 // matches reports whether a pattern matches all of s.

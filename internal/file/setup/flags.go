@@ -83,7 +83,6 @@ func (p part) unknownFlag(spec *v1alpha1.Spec, arg string) *unknownFlag {
 // args requires flags in the extraArgs of a component, or of all components of some kinds: each at most once, and none
 // that has an owner.
 func (v *fields) args(component *field.Path, args []string, kinds ...topology.Kind) {
-	seen := map[string]bool{}
 	for i, a := range args {
 		at := component.Child("extraArgs").Index(i)
 		name, _, _ := strings.Cut(a, "=")
@@ -91,7 +90,7 @@ func (v *fields) args(component *field.Path, args []string, kinds ...topology.Ki
 			v.invalid(at, a, "must be --name=value or --name")
 			continue
 		}
-		v.unique(at, name, seen)
+		v.unique(at, name)
 		if owner, ok := ownerOf(kinds, strings.TrimPrefix(name, "--")); ok {
 			v.forbidden(at, "%s", owned(name, owner))
 		}

@@ -80,10 +80,9 @@ func (v *fields) image(p *field.Path, i v1alpha1.Image) {
 	if i.PullPolicy != "" {
 		oneOf(v, p.Child("pullPolicy"), i.PullPolicy, corev1.PullAlways, corev1.PullIfNotPresent, corev1.PullNever)
 	}
-	seen := map[string]bool{}
 	for n, s := range i.PullSecrets {
 		v.subdomain(p.Child("pullSecrets").Index(n), s)
-		v.unique(p.Child("pullSecrets").Index(n), s, seen)
+		v.unique(p.Child("pullSecrets").Index(n), s)
 	}
 }
 

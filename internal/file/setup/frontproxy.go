@@ -134,10 +134,9 @@ func (v *validator) edge(p *field.Path, f *v1alpha1.FrontProxy) {
 }
 
 func (v frontProxyFields) pathMappings(p *field.Path, all []v1alpha1.PathMapping) {
-	seen := map[string]bool{}
 	for i := range all {
 		m, at := &all[i], p.Index(i)
-		v.mappedPath(at.Child("path"), m.Path, seen)
+		v.mappedPath(at.Child("path"), m.Path)
 		v.backend(at.Child("backend"), m.Backend)
 		v.certificateAuthority(at, m.CA, m.CAFrom)
 		if m.ClientSecret != "" {
@@ -178,7 +177,7 @@ func OwnHeader(m *v1alpha1.PathMapping) (field, value string) {
 
 // mappedPath requires a path that kcp can register beside its own. It registers each path with and without a trailing
 // slash, and ends if two are the same (kcp: pkg/proxy/lookup/lookup.go; net/http.ServeMux).
-func (v frontProxyFields) mappedPath(p *field.Path, path string, seen map[string]bool) {
+func (v frontProxyFields) mappedPath(p *field.Path, path string) {
 	trimmed := strings.TrimRight(path, "/")
 	is := func(other string) bool { return strings.TrimRight(other, "/") == trimmed }
 	switch {
@@ -193,7 +192,7 @@ func (v frontProxyFields) mappedPath(p *field.Path, path string, seen map[string
 	case slices.ContainsFunc(topology.ServedPaths, is):
 		v.invalid(p, path, "the front-proxy answers this path itself")
 	}
-	v.unique(p, trimmed, seen)
+	v.unique(p, trimmed)
 }
 
 // backend requires an https URL, which may have a path.

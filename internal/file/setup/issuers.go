@@ -21,18 +21,15 @@ func (v authenticationFields) issuers(p *field.Path, all []v1alpha1.JWTAuthentic
 	case len(all) > maxIssuers:
 		v.invalid(p, len(all), "must have at most %d issuers", maxIssuers)
 	}
-	urls := map[string]bool{}
-	discovered := map[string]bool{}
 	for i := range all {
 		j, at := &all[i], p.Index(i)
 		v.issuer(at.Child("issuer"), j.Issuer)
-		v.unique(at.Child("issuer", "url"), j.Issuer.URL, urls)
-		v.unique(at.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL, discovered)
+		v.unique(at.Child("issuer", "url"), j.Issuer.URL)
+		v.unique(at.Child("issuer", "discoveryURL"), j.Issuer.DiscoveryURL)
 		v.claimRules(at.Child("claimValidationRules"), j.ClaimValidationRules)
 		v.claimMappings(at.Child("claimMappings"), j)
-		expressions := map[string]bool{}
 		for n, r := range j.UserValidationRules {
-			v.expression(at.Child("userValidationRules").Index(n).Child("expression"), r.Expression, expressions)
+			v.expression(at.Child("userValidationRules").Index(n).Child("expression"), r.Expression)
 		}
 	}
 }
@@ -48,9 +45,8 @@ func (v authenticationFields) issuer(p *field.Path, i v1alpha1.Issuer) {
 	if len(i.Audiences) == 0 {
 		v.required(p.Child("audiences"), "the clients that tokens are issued for")
 	}
-	seen := map[string]bool{}
 	for n, a := range i.Audiences {
-		v.expression(p.Child("audiences").Index(n), a, seen)
+		v.expression(p.Child("audiences").Index(n), a)
 	}
 	switch policy := i.AudienceMatchPolicy; {
 	case policy != "" && policy != matchAny:
@@ -63,17 +59,15 @@ func (v authenticationFields) issuer(p *field.Path, i v1alpha1.Issuer) {
 
 const matchAny = "MatchAny"
 
-// expression requires a value that is not in seen, and adds it.
-func (v authenticationFields) expression(p *field.Path, s string, seen map[string]bool) {
+// expression requires a value that no earlier item of the list has.
+func (v authenticationFields) expression(p *field.Path, s string) {
 	if s == "" {
 		v.required(p, "")
 	}
-	v.unique(p, s, seen)
+	v.unique(p, s)
 }
 
 func (v authenticationFields) claimRules(p *field.Path, rules []v1alpha1.ClaimValidationRule) {
-	claims := map[string]bool{}
-	expressions := map[string]bool{}
 	for i, r := range rules {
 		at := p.Index(i)
 		switch {
@@ -84,8 +78,8 @@ func (v authenticationFields) claimRules(p *field.Path, rules []v1alpha1.ClaimVa
 		case r.Expression != "" && r.RequiredValue != "":
 			v.forbidden(at.Child("requiredValue"), "only a claim has a required value")
 		}
-		v.unique(at.Child("claim"), r.Claim, claims)
-		v.unique(at.Child("expression"), r.Expression, expressions)
+		v.unique(at.Child("claim"), r.Claim)
+		v.unique(at.Child("expression"), r.Expression)
 	}
 }
 
@@ -100,7 +94,6 @@ func (v authenticationFields) claimMappings(p *field.Path, j *v1alpha1.JWTAuthen
 	if u := m.UID; u != nil && (u.Claim == "") == (u.Expression == "") {
 		v.forbidden(p.Child("uid"), "%s", oneClaim)
 	}
-	seen := map[string]bool{}
 	for i, e := range m.Extra {
 		at := p.Child("extra").Index(i)
 		domain, _, prefixed := strings.Cut(e.Key, "/")
@@ -112,7 +105,7 @@ func (v authenticationFields) claimMappings(p *field.Path, j *v1alpha1.JWTAuthen
 		}):
 			v.invalid(at.Child("key"), e.Key, "k8s.io and kubernetes.io are reserved")
 		}
-		v.unique(at.Child("key"), e.Key, seen)
+		v.unique(at.Child("key"), e.Key)
 		if e.ValueExpression == "" {
 			v.required(at.Child("valueExpression"), "")
 		}

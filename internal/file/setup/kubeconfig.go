@@ -24,10 +24,9 @@ func (v *validator) kubeconfigs() {
 func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 	v.target(p.Child("target"), k.Target)
 	v.subject(p.Child("user"), k.User)
-	seen := map[string]bool{}
 	for i, g := range k.Groups {
 		v.subject(p.Child("groups").Index(i), g)
-		v.unique(p.Child("groups").Index(i), g, seen)
+		v.unique(p.Child("groups").Index(i), g)
 		dropped := slices.ContainsFunc(topology.AlwaysDropped,
 			func(pattern string) bool { return matchesGroup(pattern, g) })
 		if k.Target.Shard == "" && dropped {
@@ -39,7 +38,6 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 			"must be a workspace path such as root:team, or the name of a logical cluster")
 	}
 	v.validity(p.Child("validity"), k.Validity.Duration)
-	seen = map[string]bool{}
 	for i, r := range k.ClusterRoles {
 		at := p.Child("clusterRoles").Index(i)
 		if r == "" {
@@ -47,7 +45,7 @@ func (v *validator) kubeconfig(p *field.Path, k *v1alpha1.Kubeconfig) {
 		} else if problems := path.IsValidPathSegmentName(r); len(problems) > 0 {
 			v.invalid(at, r, "%s", strings.Join(problems, ", "))
 		}
-		v.unique(at, r, seen)
+		v.unique(at, r)
 	}
 }
 

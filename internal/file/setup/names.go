@@ -1,13 +1,13 @@
 package setup
 
 import (
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -55,13 +55,22 @@ func limitOf(k topology.Kind, part string) int {
 	return maxName
 }
 
-// object is the name of an object that a setup will have.
-type object struct {
-	name  string
-	limit int
-	// path is the field that the name is derived from, and owner the component that the object belongs to.
+// named is a component, or a kubeconfig: the names of its objects are made of its name.
+type named struct {
+	kind topology.Kind
+	name string
+	// path is the field with the name, and owner what has it.
 	path  *field.Path
 	owner string
+	// parts are the last parts of the names of its objects.
+	parts []string
+}
+
+// object is the name of an object that a setup will have.
+type object struct {
+	named
+	name  string
+	limit int
 }
 
 // names are the names in a setup, and the names of objects that are derived from them.
@@ -82,74 +91,65 @@ func (v names) check() {
 		v.invalid(field.NewPath("metadata", "installation"), id,
 			"must be the ID that kcpctl up prints: a name, a dash, and 8 letters or digits, such as demo-x7k2m9qd")
 	}
-	seen := map[topology.Kind]map[string]bool{}
-	for _, n := range v.named() {
-		v.name(n.path, n.name)
-		if seen[n.kind] == nil {
-			seen[n.kind] = map[string]bool{}
-		}
-		v.unique(n.path, n.name, seen[n.kind])
-		if n.kind == topology.Shard && n.name == topology.RootShardName {
-			v.invalid(n.path, n.name, "the root shard has this name")
-		}
-	}
-	v.objectNames()
-}
-
-// named is a component with a name in the file.
-type named struct {
-	kind topology.Kind
-	name string
-	path *field.Path
-	// parts are the last parts of the names of its objects. Nil: all parts of the kind.
-	parts []string
-}
-
-// named returns all components and kubeconfigs that have a name.
-func (v names) named() []named {
-	var out []named
 	for _, p := range v.parts {
-		if !p.kind.Singleton() {
-			out = append(out, named{kind: p.kind, name: p.name, path: p.namePath()})
+		if p.kind.Singleton() {
+			continue
+		}
+		v.name(p.namePath(), p.name)
+		v.unique(p.namePath(), p.name)
+		if p.kind == topology.Shard && p.name == topology.RootShardName {
+			v.invalid(p.namePath(), p.name, "the root shard has this name")
 		}
 	}
 	for i, k := range v.setup.Spec.Kubeconfigs {
-		out = append(out, named{kind: topology.Kubeconfig, name: k.Name,
-			path: field.NewPath("spec", "kubeconfigs").Index(i).Child("name")})
+		at := field.NewPath("spec", "kubeconfigs").Index(i).Child("name")
+		v.name(at, k.Name)
+		v.unique(at, k.Name)
 	}
-	return out
+	if len(v.errs) == 0 { // an invalid name makes the names of objects invalid
+		v.objectNames()
+	}
 }
 
-// deriving returns everything from whose names the names of objects are derived. The names of agents and of physical
-// clusters have other checks.
-func (v names) deriving() []named {
-	out, seen := v.named(), map[string]bool{}
-	for i, a := range v.setup.Spec.Agents {
-		if seen[a.Name] || len(validation.IsDNS1035Label(a.Name)) > 0 {
-			continue
-		}
-		seen[a.Name] = true
-		out = append(out, named{kind: topology.Agent, name: a.Name,
-			path: field.NewPath("spec", "agents").Index(i).Child("name")})
-	}
-	for i, c := range v.setup.Spec.Clusters {
-		if v.setup.Spec.Monitoring != nil {
-			out = append(out, named{kind: topology.Monitoring, name: c.Name,
-				path: field.NewPath("spec", "clusters").Index(i).Child("name")})
+// named returns everything from whose names the names of objects are derived, without names that other checks refuse.
+func (v names) named() []named {
+	var out []named
+	for _, p := range v.parts {
+		out = append(out, named{p.kind, p.name, p.namePath(), p.path.String(), p.kind.Parts()})
+		if p.etcd != nil && (*p.etcd).Managed != nil {
+			out = append(out, named{topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(),
+				topology.Etcd.Parts()})
 		}
 	}
-	if w := v.setup.Spec.Workloads; w != nil {
-		p := field.NewPath("spec", "workloads")
-		out = append(out, named{kind: topology.Workloads, name: topology.ControllerName, path: metadataName()})
+	seen := map[topology.ID]bool{}
+	item := func(k topology.Kind, list *field.Path, i int, name string, parts []string) {
+		at, id := list.Index(i).Child("name"), topology.IDOf(k, name)
+		if !seen[id] && len(validation.IsDNS1123Label(name)) == 0 {
+			out = append(out, named{k, name, at, at.String(), parts})
+		}
+		seen[id] = true
+	}
+	spec, path := &v.setup.Spec, field.NewPath("spec")
+	for i, k := range spec.Kubeconfigs {
+		item(topology.Kubeconfig, path.Child("kubeconfigs"), i, k.Name, topology.Kubeconfig.Parts())
+	}
+	for i, a := range spec.Agents {
+		item(topology.Agent, path.Child("agents"), i, a.Name, topology.Agent.Parts())
+	}
+	for i, c := range spec.Clusters {
+		if spec.Monitoring != nil {
+			item(topology.Monitoring, path.Child("clusters"), i, c.Name, topology.Monitoring.Parts())
+		}
+	}
+	if w := spec.Workloads; w != nil {
+		out = append(out, named{topology.Workloads, topology.ControllerName, metadataName(), metadataName().String(),
+			topology.Workloads.Parts()})
 		for i, c := range w.Clusters {
-			same := func(o v1alpha1.WorkloadCluster) bool { return o.Name == c.Name }
-			if slices.IndexFunc(w.Clusters, same) == i && api.ValidateClusterName(c.Name) == nil {
-				n := named{kind: topology.Physical, name: c.Name, path: p.Child("clusters").Index(i).Child("name")}
-				if c.SyncMode != v1alpha1.SyncModePull {
-					n.parts = []string{topology.TokenPart}
-				}
-				out = append(out, n)
+			parts := topology.Physical.Parts()
+			if c.SyncMode != v1alpha1.SyncModePull {
+				parts = []string{topology.TokenPart}
 			}
+			item(topology.Physical, path.Child("workloads", "clusters"), i, c.Name, parts)
 		}
 	}
 	return out
@@ -158,27 +158,11 @@ func (v names) deriving() []named {
 // objects returns the names of all objects that could be too long or collide.
 func (v names) objects() []object {
 	var out []object
-	add := func(k topology.Kind, name string, path *field.Path, owner string, parts []string) {
+	for _, n := range v.named() {
 		setup := v.setup.Metadata.Name
-		out = append(out, object{topology.Object(setup, k, name), limitOf(k, ""), path, owner})
-		for _, part := range parts {
-			out = append(out, object{topology.Object(setup, k, name, part), limitOf(k, part), path, owner})
-		}
-	}
-	for _, p := range v.parts {
-		add(p.kind, p.name, p.namePath(), p.path.String(), p.kind.Parts())
-		if p.etcd != nil && (*p.etcd).Managed != nil {
-			add(topology.Etcd, p.id().ShortName(), p.namePath(), p.path.String(), topology.Etcd.Parts())
-		}
-	}
-	for _, n := range v.deriving() {
-		if n.kind == topology.Kubeconfig || n.kind == topology.Agent || n.kind == topology.Workloads ||
-			n.kind == topology.Physical || n.kind == topology.Monitoring {
-			parts := n.parts
-			if parts == nil {
-				parts = n.kind.Parts()
-			}
-			add(n.kind, n.name, n.path, n.path.String(), parts)
+		out = append(out, object{n, topology.Object(setup, n.kind, n.name), limitOf(n.kind, "")})
+		for _, part := range n.parts {
+			out = append(out, object{n, topology.Object(setup, n.kind, n.name, part), limitOf(n.kind, part)})
 		}
 	}
 	return out
@@ -186,15 +170,12 @@ func (v names) objects() []object {
 
 // objectNames checks that the names of all objects are valid and unique.
 func (v names) objectNames() {
-	if len(v.errs) > 0 {
-		return // an invalid name makes the names of objects invalid
-	}
 	owners := map[string]string{}
 	longest := map[string]object{}
 	collided := map[string]bool{}
 	for _, o := range v.objects() {
 		if first, taken := owners[o.name]; taken && !collided[o.owner] {
-			v.invalid(o.path, v.nameAt(o.path), "its object %s would have the name of one of %s", o.name, first)
+			v.invalid(o.path, v.written(o), "its object %s would have the name of one of %s", o.name, first)
 			collided[o.owner] = true
 		} else if !taken {
 			owners[o.name] = o.owner
@@ -203,25 +184,20 @@ func (v names) objectNames() {
 			longest[at] = o
 		}
 	}
-	if o := longest[metadataName().String()]; o.over() > 0 {
-		v.tooLong(o)
-		return // with a shorter setup name, the others may be short enough
+	if o, tooLong := longest[metadataName().String()]; tooLong {
+		longest = map[string]object{"": o} // with a shorter setup name, the others may be short enough
 	}
-	for _, n := range v.deriving() {
-		if o := longest[n.path.String()]; o.over() > 0 {
-			v.tooLong(o)
-		}
+	for _, at := range slices.Sorted(maps.Keys(longest)) {
+		v.tooLong(longest[at])
 	}
 }
 
-// nameAt returns the name at a path of named, or the setup's name.
-func (v names) nameAt(p *field.Path) string {
-	for _, n := range v.deriving() {
-		if n.path.String() == p.String() {
-			return n.name
-		}
+// written returns the name in the file of which the name of an object is made.
+func (v names) written(o object) string {
+	if o.path.String() == metadataName().String() {
+		return v.setup.Metadata.Name
 	}
-	return v.setup.Metadata.Name
+	return o.named.name
 }
 
 // over returns the number of characters by which the name is too long.
@@ -232,7 +208,7 @@ func (v names) tooLong(o object) {
 	if o.over() == 1 {
 		unit = "character"
 	}
-	v.invalid(o.path, v.nameAt(o.path), "is %d %s too long: the name of the object %s has %d, and the limit is %d",
+	v.invalid(o.path, v.written(o), "is %d %s too long: the name of the object %s has %d, and the limit is %d",
 		o.over(), unit, o.name, len(o.name), o.limit)
 }
 

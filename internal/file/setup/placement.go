@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -87,28 +88,27 @@ func explained(client topology.Kind) string {
 // reported already.
 func (v placement) tenants() []part {
 	var out []part
-	for i := range v.setup.Spec.Agents {
-		a := &v.setup.Spec.Agents[i]
-		out = append(out, part{kind: topology.Agent, name: a.Name, Component: &v1alpha1.Component{Cluster: a.Cluster}})
-	}
-	if w := v.setup.Spec.Workloads; w != nil {
-		out = append(out, part{kind: topology.Workloads, name: topology.ControllerName,
-			Component: &v1alpha1.Component{Cluster: w.Cluster}})
-	}
 	known := v.clusterNames()
-	if w := v.setup.Spec.Workloads; w != nil {
-		for _, c := range w.Clusters {
-			if c.SyncMode != v1alpha1.SyncModePull {
-				continue
-			}
-			if c.Cluster == "" {
-				known = append(known, c.Name) // a place of its own
-			}
-			out = append(out, part{kind: topology.Physical, name: c.Name,
-				Component: &v1alpha1.Component{Cluster: topology.PlaceOf(c)}})
+	add := func(k topology.Kind, name, cluster string) {
+		if cluster == "" || slices.Contains(known, cluster) { // a syncer without a cluster has its own place
+			place := v1alpha1.Component{Cluster: cmp.Or(cluster, name)}
+			out = append(out, part{kind: k, name: name, Component: &place})
 		}
 	}
-	return slices.DeleteFunc(out, func(p part) bool { return !slices.Contains(known, p.Cluster) })
+	for _, a := range v.setup.Spec.Agents {
+		add(topology.Agent, a.Name, a.Cluster)
+	}
+	w := v.setup.Spec.Workloads
+	if w == nil {
+		return out
+	}
+	add(topology.Workloads, topology.ControllerName, w.Cluster)
+	for _, c := range w.Clusters {
+		if c.SyncMode == v1alpha1.SyncModePull {
+			add(topology.Physical, c.Name, c.Cluster)
+		}
+	}
+	return out
 }
 
 // dialers returns the components that dial others, with the tenants.

@@ -77,6 +77,10 @@ func TestLongNames(t *testing.T) {
 	require.NoError(t, err)
 	_, err = Parse("kcp.yaml", []byte(minimal+"spec: {"+external+", shards: [{name: "+strings.Repeat("s", 53)+"}]}\n"))
 	require.ErrorContains(t, err, "is 1 character too long")
+	long := strings.Repeat("d", 45)
+	_, err = Parse("kcp.yaml", []byte(strings.Replace(minimal, "demo", long, 1)+"spec: {workloads: {}}\n"))
+	require.ErrorContains(t, err, "metadata.name: invalid value \""+long+"\": is ")
+	require.NotContains(t, err.Error(), "controller\"", "the file does not have this name")
 }
 
 // YAML parsers interpret these numbers differently. kcpctl rejects them.

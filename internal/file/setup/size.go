@@ -21,7 +21,8 @@ type need struct {
 // needs is the table of resources. Without a size, components request enough to start and to serve a few workspaces.
 // With a size, a shard requests 512Mi and 5Mi for each workspace, as load tests of kcp plan, and may use 10Mi for each,
 // as they measure under load (kcp: test/load/Proposal.md, loadtest-report-apr-2026.md). The other figures are
-// estimates, with more room the larger the setup.
+// estimates, with more room the larger the setup. Agents, the controller of workloads and syncers are the same in all
+// sizes.
 func needs() []need {
 	shards := []topology.Kind{topology.RootShard, topology.Shard}
 	cache := []topology.Kind{topology.CacheServer}
@@ -32,6 +33,8 @@ func needs() []need {
 		{"", shards, "100m", "512Mi", ""},
 		{"", cache, "50m", "256Mi", ""},
 		{"", slices.Concat(proxies, etcds), "50m", "128Mi", ""},
+		{"", []topology.Kind{topology.Agent, topology.Workloads}, "50m", "128Mi", ""},
+		{"", []topology.Kind{topology.Physical}, "50m", "64Mi", ""},
 		{"", virtual, "100m", "256Mi", ""},
 		{v1alpha1.SizeSmall, shards, "500m", "1536Mi", "3Gi"},
 		{v1alpha1.SizeSmall, cache, "100m", "256Mi", "1Gi"},

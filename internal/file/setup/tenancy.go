@@ -24,11 +24,10 @@ func (v workloadFields) selector(p *field.Path, s *v1alpha1.WorkspaceSelector) {
 	if len(s.Paths) == 0 {
 		v.required(p.Child("paths"), "without paths, no workspace may use the cluster")
 	}
-	seen := map[string]bool{}
 	for i, path := range s.Paths {
 		at := p.Child("paths").Index(i)
 		v.workspacePath(at, path)
-		v.unique(at, path, seen)
+		v.unique(at, path)
 	}
 }
 
@@ -95,32 +94,30 @@ func (v workloadFields) tenancy(p *field.Path, t *v1alpha1.Tenancy) {
 	if t == nil {
 		return
 	}
-	seen := map[string]bool{}
 	for i, o := range t.Objects {
-		v.namespaceObject(p.Child("objects").Index(i), o, seen)
+		v.namespaceObject(p.Child("objects").Index(i), o)
 	}
 	if t.Pods == nil {
 		return
 	}
-	pods, seen := p.Child("pods"), map[string]bool{}
+	pods := p.Child("pods")
 	for i, name := range t.Pods.PriorityClasses {
 		at := pods.Child("priorityClasses").Index(i)
 		v.subdomain(at, name)
-		v.unique(at, name, seen)
+		v.unique(at, name)
 	}
-	seen = map[string]bool{}
 	for i, key := range t.Pods.TolerationKeys {
 		at := pods.Child("tolerationKeys").Index(i)
 		for _, problem := range validation.IsQualifiedName(key) {
 			v.invalid(at, key, "%s", problem)
 		}
-		v.unique(at, key, seen)
+		v.unique(at, key)
 	}
 	v.labelMap(pods.Child("nodeSelector"), t.Pods.NodeSelector)
 }
 
 // namespaceObject checks an object for the namespaces of workspaces.
-func (v workloadFields) namespaceObject(p *field.Path, object v1alpha1.NamespaceObject, seen map[string]bool) {
+func (v workloadFields) namespaceObject(p *field.Path, object v1alpha1.NamespaceObject) {
 	o := &unstructured.Unstructured{Object: object}
 	if _, ok := api.TemplateResource(o.GroupVersionKind()); !ok {
 		v.invalid(p.Child("kind"), o.GetKind(), "must be ResourceQuota or LimitRange with apiVersion v1, or "+
@@ -132,8 +129,7 @@ func (v workloadFields) namespaceObject(p *field.Path, object v1alpha1.Namespace
 		return
 	}
 	v.subdomain(p.Child("metadata", "name"), o.GetName())
-	key := o.GetKind() + " " + o.GetName()
-	v.unique(p.Child("metadata", "name"), key, seen)
+	v.unique(p.Child("metadata", "name"), o.GetKind()+" "+o.GetName())
 	for key := range o.GetLabels() {
 		if strings.HasPrefix(key, api.Group+"/") {
 			v.invalid(p.Child("metadata", "labels").Key(key), key, "kcpctl sets the labels of %s itself", api.Group)

@@ -129,12 +129,11 @@ func (v *fields) external(p *field.Path, e v1alpha1.External) {
 
 func (v *fields) clusters(p *field.Path, all []v1alpha1.Cluster) {
 	type place struct{ context, kubeconfig, namespace string }
-	seen := map[string]bool{}
 	places := map[place]string{}
 	for i, c := range all {
 		at, pl := p.Index(i), place{c.Context, c.Kubeconfig, c.Namespace}
 		v.name(at.Child("name"), c.Name)
-		v.unique(at.Child("name"), c.Name, seen)
+		v.unique(at.Child("name"), c.Name)
 		v.label(at.Child("namespace"), c.Namespace)
 		v.subdomain(at.Child("domain"), c.Domain)
 		if len(c.AsGroups) > 0 && c.As == "" {
@@ -162,7 +161,7 @@ func (v *fields) clusters(p *field.Path, all []v1alpha1.Cluster) {
 
 // ipFamilies checks the address families of the Services on a cluster.
 func (v *fields) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
-	list, seen := at.Child("ipFamilies"), map[string]bool{}
+	list := at.Child("ipFamilies")
 	if c.IPFamilyPolicy != "" {
 		oneOf(v, at.Child("ipFamilyPolicy"), c.IPFamilyPolicy, corev1.IPFamilyPolicySingleStack,
 			corev1.IPFamilyPolicyPreferDualStack,
@@ -170,7 +169,7 @@ func (v *fields) ipFamilies(at *field.Path, c v1alpha1.Cluster) {
 	}
 	for n, f := range c.IPFamilies {
 		oneOf(v, list.Index(n), f, corev1.IPv4Protocol, corev1.IPv6Protocol)
-		v.unique(list.Index(n), string(f), seen)
+		v.unique(list.Index(n), string(f))
 	}
 	const why = "two IP families need PreferDualStack or RequireDualStack"
 	switch {

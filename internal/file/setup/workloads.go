@@ -4,8 +4,6 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
@@ -89,16 +87,12 @@ func defaultWorkloads(spec *v1alpha1.Spec) {
 	fillPointer(&w.Replicas, 1)
 	fillPointer(&w.LogLevel, defaultLogLevel)
 	if w.Resources == nil {
-		w.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-			corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("128Mi"),
-		}}
+		w.Resources = resourcesOf("", topology.Workloads)
 	}
 	for i := range w.Clusters {
 		c := &w.Clusters[i]
 		if fill(&c.SyncMode, v1alpha1.SyncModePush); c.SyncMode == v1alpha1.SyncModePull && c.Resources == nil {
-			c.Resources = &corev1.ResourceRequirements{Requests: corev1.ResourceList{
-				corev1.ResourceCPU: resource.MustParse("50m"), corev1.ResourceMemory: resource.MustParse("64Mi"),
-			}}
+			c.Resources = resourcesOf("", topology.Physical)
 		}
 	}
 }
@@ -125,12 +119,11 @@ func (v *validator) workloads() {
 		v.invalid(p.Child("workspaceType"), w.WorkspaceType, "must be the name of a WorkspaceType, such as workload")
 	}
 	v.computeWorkspace(p.Child("workspaceType"), w, topology.RootWorkspace, v.setup.Spec.Workspaces)
-	groups := map[string]bool{}
 	for i, group := range w.Groups {
 		if group == "" {
 			v.required(p.Child("groups").Index(i), "")
 		}
-		v.unique(p.Child("groups").Index(i), group, groups)
+		v.unique(p.Child("groups").Index(i), group)
 	}
 	v.workloadAPIs(p.Child("apis"), w.APIs)
 	v.image(p.Child("image"), w.Image)
@@ -157,9 +150,8 @@ func (v workloadFields) computeWorkspace(
 
 // workloadAPIs checks the APIs to publish. kcp serves some APIs itself, in every workspace.
 func (v workloadFields) workloadAPIs(p *field.Path, apis []string) {
-	seen := map[string]bool{}
 	for i, a := range apis {
-		v.unique(p.Index(i), a, seen)
+		v.unique(p.Index(i), a)
 		if !v.matches(`[a-z][a-z0-9]*(?:\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*`, a) {
 			v.invalid(p.Index(i), a, "must be RESOURCE.GROUP, such as deployments.apps")
 		} else if slices.Contains(api.ServedByKCP(), schema.ParseGroupResource(a)) {
@@ -174,19 +166,16 @@ func (v workloadFields) workloadAPIs(p *field.Path, apis []string) {
 // workloadClusters checks the physical clusters.
 func (v *validator) workloadClusters(p *field.Path, all []v1alpha1.WorkloadCluster) {
 	type place struct{ context, kubeconfig string }
-	seen := map[string]bool{}
 	places := map[place]string{}
 	for i, c := range all {
 		at, problems := p.Index(i), len(v.errs)
 		var pl place
 		pl.context, pl.kubeconfig = topology.ConnectionOf(v.setup.Spec.Clusters, c)
 		v.clusterName(at.Child("name"), c.Name)
-		v.unique(at.Child("name"), c.Name, seen)
-		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModePush, v1alpha1.SyncModePull,
-			v1alpha1.SyncModeNone)
+		v.unique(at.Child("name"), c.Name)
+		oneOf(v.fields, at.Child("syncMode"), c.SyncMode, v1alpha1.SyncModes...)
 		if c.PodSecurity != "" {
-			oneOf(v.fields, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurityPrivileged,
-				v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted)
+			oneOf(v.fields, at.Child("podSecurity"), c.PodSecurity, v1alpha1.PodSecurities...)
 		}
 		v.labelMap(at.Child("labels"), c.Labels)
 		if _, problem := urlProblem(c.Server, "https"); c.Server != "" && problem != "" {

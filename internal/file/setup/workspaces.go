@@ -66,11 +66,10 @@ func (v *validator) workspaces() {
 }
 
 func (v *validator) workspacesIn(p *field.Path, parent string, all []v1alpha1.Workspace) {
-	seen := map[string]bool{}
 	for i := range all {
 		at, w := p.Index(i), &all[i]
 		v.workspaceName(at.Child("name"), parent, w.Name)
-		v.unique(at.Child("name"), w.Name, seen)
+		v.unique(at.Child("name"), w.Name)
 		if w.Type != "" && !v.matches(`(?:`+workspacePath+`:)?`+typeName, w.Type) {
 			v.invalid(at.Child("type"), w.Type,
 				"must be the name of a WorkspaceType such as universal, or with its path, such as root:universal")
@@ -127,7 +126,6 @@ func (v *validator) workspaceSelector(p *field.Path, selector map[string]string)
 }
 
 func (v workspaceFields) access(p *field.Path, all []v1alpha1.WorkspaceAccess) {
-	seen := map[string]bool{}
 	for i, a := range all {
 		at := p.Index(i)
 		if a.ClusterRole != "" && len(a.Rules) > 0 {
@@ -142,7 +140,7 @@ func (v workspaceFields) access(p *field.Path, all []v1alpha1.WorkspaceAccess) {
 			}
 		}
 		if a.Name != "" {
-			v.unique(at.Child("name"), a.Name, seen)
+			v.unique(at.Child("name"), a.Name)
 		}
 		if len(a.Users)+len(a.Groups) == 0 {
 			v.required(at.Child("users"), "an access needs users or groups")
@@ -157,12 +155,11 @@ func (v workspaceFields) access(p *field.Path, all []v1alpha1.WorkspaceAccess) {
 
 // subjectNames requires names of users or groups, each once.
 func (v workspaceFields) subjectNames(p *field.Path, all []string) {
-	seen := map[string]bool{}
 	for i, name := range all {
 		if strings.TrimSpace(name) == "" {
 			v.required(p.Index(i), "")
 		}
-		v.unique(p.Index(i), name, seen)
+		v.unique(p.Index(i), name)
 	}
 }
 
@@ -182,7 +179,6 @@ func (v workspaceFields) rule(p *field.Path, r rbacv1.PolicyRule) {
 }
 
 func (v workspaceFields) bindings(p *field.Path, all []v1alpha1.WorkspaceBinding) {
-	seen := map[string]bool{}
 	for i, b := range all {
 		at := p.Index(i)
 		switch {
@@ -195,7 +191,7 @@ func (v workspaceFields) bindings(p *field.Path, all []v1alpha1.WorkspaceBinding
 		case len(validation.IsDNS1123Subdomain(b.Name)) > 0:
 			v.invalid(at.Child("name"), b.Name, "%s", strings.Join(validation.IsDNS1123Subdomain(b.Name), ", "))
 		}
-		v.unique(at.Child("name"), b.Name, seen)
+		v.unique(at.Child("name"), b.Name)
 		if b.AcceptAllClaims && len(b.Claims) > 0 {
 			v.forbidden(at.Child("claims"), "acceptAllClaims accepts all of them")
 		}
@@ -218,7 +214,6 @@ func (v *validator) bindingsOfAgents(p *field.Path, workspace string, all []v1al
 }
 
 func (v workspaceFields) claims(p *field.Path, all []v1alpha1.PermissionClaim) {
-	seen := map[string]bool{}
 	for i, c := range all {
 		at := p.Index(i)
 		switch {
@@ -227,7 +222,7 @@ func (v workspaceFields) claims(p *field.Path, all []v1alpha1.PermissionClaim) {
 		case !v.matches(`[a-z][-a-z0-9]*[a-z0-9]`, c.Resource):
 			v.invalid(at.Child("resource"), c.Resource, "must be the name of a resource, such as configmaps")
 		}
-		v.unique(at.Child("resource"), strings.Trim(c.Resource+"."+c.Group+" "+c.IdentityHash, ". "), seen)
+		v.unique(at.Child("resource"), strings.Trim(c.Resource+"."+c.Group+" "+c.IdentityHash, ". "))
 		if len(c.Selector) > 0 {
 			v.labelMap(at.Child("selector"), c.Selector)
 		}

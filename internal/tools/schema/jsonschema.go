@@ -82,6 +82,10 @@ func enum(t reflect.Type) []any {
 		return listed(v1alpha1.ExposeTypes)
 	case reflect.TypeFor[v1alpha1.Size]():
 		return listed(v1alpha1.Sizes)
+	case reflect.TypeFor[v1alpha1.SyncMode]():
+		return listed(v1alpha1.SyncModes)
+	case reflect.TypeFor[v1alpha1.PodSecurity]():
+		return listed(v1alpha1.PodSecurities)
 	case reflect.TypeFor[corev1.IPFamilyPolicy]():
 		return []any{corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyPreferDualStack, corev1.IPFamilyPolicyRequireDualStack}
 	case reflect.TypeFor[corev1.IPFamily]():

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
@@ -235,6 +236,6 @@ func (g *guarded) clusters(t *testing.T) {
 	require.NoError(t, json.Unmarshal([]byte(r.Stdout), u))
 	c, err := api.ClusterOf(u)
 	require.NoError(t, err)
-	require.Equal(t, api.SyncModePull, c.Spec.SyncMode)
+	require.Equal(t, v1alpha1.SyncModePull, c.Spec.SyncMode)
 	require.Equal(t, "1m30s", c.EvictAfter().String())
 }

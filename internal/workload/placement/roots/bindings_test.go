@@ -9,6 +9,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
@@ -58,7 +59,7 @@ func TestWantedBindings(t *testing.T) {
 	require.Len(t, b.wanted("1b", two), 2, "and all, if there are few")
 	b.change(func(f *facts) {
 		c := *f.Clusters[0]
-		c.Spec.WorkspaceSelector = &api.WorkspaceSelector{Paths: []string{"root:other"}}
+		c.Spec.WorkspaceSelector = &v1alpha1.WorkspaceSelector{Paths: []string{"root:other"}}
 		f.Clusters = []*api.Cluster{&c, f.Clusters[1]}
 	})
 	require.NotContains(t, b.wanted("1a", exports), "cluster-c1", "a label does not give access to a cluster that may not be used")

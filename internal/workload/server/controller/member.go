@@ -11,6 +11,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
@@ -33,7 +34,7 @@ type Member struct {
 	Setup string
 	// Cluster is the name of the cluster.
 	Cluster string
-	Mode    api.SyncMode
+	Mode    v1alpha1.SyncMode
 	// Version is the version of kcpctl, and Holder the name of the process.
 	Version, Holder string
 	Now             func() time.Time
@@ -177,7 +178,7 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 		case <-next.confirmed:
 		}
 		return Member{
-			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, Mode: api.SyncModePush,
+			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, Mode: v1alpha1.SyncModePush,
 			Version: m.Version, Holder: m.Holder,
 			Now: m.Now, Extend: next.extend, Latency: next.latency, beats: m.every(heartbeat.Interval),
 		}.Run(ctx)

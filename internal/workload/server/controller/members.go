@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 )
@@ -39,7 +40,7 @@ func (m *members) update(ctx context.Context, ids identities) {
 	wanted := map[string]bool{}
 	for _, cl := range ids.clusters {
 		known[cl.Name] = true
-		if cl.Mode() != api.SyncModePush {
+		if cl.Mode() != v1alpha1.SyncModePush {
 			continue
 		}
 		cfg, version, err := m.connect(cl)

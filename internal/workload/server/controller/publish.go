@@ -18,6 +18,7 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
@@ -98,7 +99,7 @@ func (p *publisher) keepStates(ids identities, in negotiate.Input, out *negotiat
 		switch {
 		case len(cl.Status.APIs) > 0 && !ids.isTheOne(cl):
 			delete(out.States, cl.Name) // what is scheduled to it is kept
-		case cl.Mode() != api.SyncModePush:
+		case cl.Mode() != v1alpha1.SyncModePush:
 			out.States[cl.Name] = statesOf(cl, p.members.record(cl.Name).Cluster, out.States[cl.Name])
 		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
 			delete(out.States, cl.Name)

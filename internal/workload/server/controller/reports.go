@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
@@ -56,7 +57,7 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
 	p.of = map[string]*reported{}
 	var problems []error
 	for _, cl := range clusters {
-		if cl.Mode() == api.SyncModePush {
+		if cl.Mode() == v1alpha1.SyncModePush {
 			continue
 		}
 		r := known[cl.Name]
@@ -168,8 +169,9 @@ func (p *reports) refused(ctx context.Context, a served.API) (string, error) {
 
 // forget deletes the ConfigMaps of a cluster that the controller reads itself now, when its own syncer sends the first
 // heartbeat: the one before, which the status still has, cannot write them again.
-func (p *reports) forget(ctx context.Context, cl *api.Cluster, mode api.SyncMode) error {
-	if before := cl.Status.Syncer; mode != api.SyncModePush || before == nil || before.Mode == api.SyncModePush {
+func (p *reports) forget(ctx context.Context, cl *api.Cluster, mode v1alpha1.SyncMode) error {
+	const push = v1alpha1.SyncModePush
+	if before := cl.Status.Syncer; mode != push || before == nil || before.Mode == push {
 		return nil
 	}
 	for _, o := range p.set.List(configMaps) {

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
@@ -41,7 +42,7 @@ func RunSyncer(ctx context.Context, m Member) error {
 	if err != nil {
 		return err
 	}
-	if cl.Mode() == api.SyncModePush {
+	if cl.Mode() == v1alpha1.SyncModePush {
 		return clierr.New(clierr.Conflict, "set spec.syncMode of the Cluster to None",
 			"the controller syncs Cluster %s itself: its syncMode is Push", m.Cluster)
 	}

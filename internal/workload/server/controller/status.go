@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/fleet"
@@ -117,7 +118,7 @@ func (c *controller) conditions(d *draft, ids identities) []metav1.Condition {
 
 // unusable returns why a cluster cannot be used, which its heartbeats do not tell.
 func (c *controller) unusable(cl *api.Cluster, ids identities) (reason, message string) {
-	if cl.Mode() == api.SyncModePush {
+	if cl.Mode() == v1alpha1.SyncModePush {
 		if _, _, err := c.members.connect(cl); err != nil {
 			return api.ReasonKubeconfigInvalid, err.Error()
 		}

@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/rest"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
@@ -342,7 +343,7 @@ func TestSender(t *testing.T) {
 		done := make(chan error, 1)
 		s := heartbeat.Sender{
 			KCP: &rest.Config{Host: kcp.URL}, Physical: &rest.Config{Host: physical.URL}, Workspace: "root:compute", Cluster: "c1", Holder: "syncer-1",
-			Now: testutil.Start, Report: func() heartbeat.Report { return heartbeat.Report{Mode: api.SyncModePull, Version: "v1"} },
+			Now: testutil.Start, Report: func() heartbeat.Report { return heartbeat.Report{Mode: v1alpha1.SyncModePull, Version: "v1"} },
 		}
 		go func() { done <- s.Run(ctx) }()
 		require.Eventually(t, func() bool { return get() != nil }, time.Minute, 5*time.Millisecond)
@@ -352,7 +353,7 @@ func TestSender(t *testing.T) {
 		require.NoError(t, err)
 		return report
 	}
-	require.Equal(t, heartbeat.Report{Mode: api.SyncModePull, Version: "v1"}, send())
+	require.Equal(t, heartbeat.Report{Mode: v1alpha1.SyncModePull, Version: "v1"}, send())
 	renewed, _, _ := unstructured.NestedString(get().Object, "spec", "renewTime")
 	require.Equal(t, testutil.Start().UTC().Format(metav1.RFC3339Micro), renewed)
 
@@ -374,7 +375,7 @@ func TestOneSyncerOfAClusterWorks(t *testing.T) {
 		return &heartbeat.Sender{
 			KCP: &rest.Config{Host: kcp.URL}, Physical: &rest.Config{Host: physical.URL}, Workspace: "root:compute", Cluster: "c1", Holder: holder,
 			Now:    func() time.Time { return testutil.Start().Add(time.Duration(now.Load())) },
-			Report: func() heartbeat.Report { return heartbeat.Report{Mode: api.SyncModeNone} },
+			Report: func() heartbeat.Report { return heartbeat.Report{Mode: v1alpha1.SyncModeNone} },
 		}
 	}
 	holder := func() string {

@@ -13,6 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
@@ -21,7 +22,7 @@ const annotationReport = api.Group + "/report"
 
 // Report is the state that a syncer sends with a heartbeat.
 type Report struct {
-	Mode api.SyncMode `json:"mode"`
+	Mode v1alpha1.SyncMode `json:"mode"`
 	// Version is the version of the syncer, and ClusterVersion the version of the API server of the physical cluster.
 	Version        string `json:"version,omitempty"`
 	ClusterVersion string `json:"clusterVersion,omitempty"`
@@ -94,7 +95,7 @@ func (r *Report) confine() {
 	if !slices.Contains([]string{"", api.ReasonUnauthorized, api.ReasonForbidden, api.ReasonUnreachable}, r.Reason) {
 		r.Reason = api.ReasonUnreachable
 	}
-	if !slices.Contains([]api.SyncMode{api.SyncModePush, api.SyncModePull, api.SyncModeNone}, r.Mode) {
+	if !slices.Contains(v1alpha1.SyncModes, r.Mode) {
 		r.Mode = ""
 	}
 	if len(r.ClusterUID) > maxUID {

@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
@@ -18,7 +19,7 @@ func TestNamespacesGetTheLevelOfTheCluster(t *testing.T) {
 	}
 	k.namespacer.secure(t.Context())
 	require.Empty(t, level(), "the Cluster is not known yet")
-	for _, want := range []api.PodSecurity{api.PodSecurityBaseline, api.PodSecurityRestricted} {
+	for _, want := range []v1alpha1.PodSecurity{v1alpha1.PodSecurityBaseline, v1alpha1.PodSecurityRestricted} {
 		c := s.cluster()
 		c.Spec.PodSecurity = want
 		k.cluster.Store(c)

@@ -17,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -88,7 +89,7 @@ func (t *tenancy) see(c *api.Cluster) bool {
 }
 
 // template returns the objects of namespaces, with their hash, and the objects that a namespace has already.
-func (t *tenancy) template(namespace string) (objects []map[string]any, hash uint64, has filled) {
+func (t *tenancy) template(namespace string) (objects []v1alpha1.NamespaceObject, hash uint64, has filled) {
 	c, _ := t.seen()
 	objects = c.TemplateObjects()
 	last, _ := t.filled.Load(namespace)

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"sigs.k8s.io/yaml"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
@@ -107,7 +108,7 @@ func TestTheTemplateChanges(t *testing.T) {
 func (s *sides) clusterWith(objects ...string) *api.Cluster {
 	s.Helper()
 	c := s.cluster()
-	c.Spec.Tenancy = &api.Tenancy{}
+	c.Spec.Tenancy = &v1alpha1.Tenancy{}
 	for _, text := range objects {
 		o := map[string]any{}
 		require.NoError(s, yaml.Unmarshal([]byte(text), &o))
