@@ -29,7 +29,7 @@ type Encryption struct {
 	Next string `json:"next,omitempty"`
 	// Previous has encrypted before. It is set while the rotation is in PhaseSwitch.
 	Previous string `json:"previous,omitempty"`
-	// KMS says which keys only stand for the key of a KMS: kcpctl names each use of one anew, as it names its own keys.
+	// KMS has the KMS of each key that does not encrypt, but only gives its name to what a KMS encrypts.
 	KMS map[string]v1alpha1.KMS `json:"kms,omitempty"`
 	// Resources are the resources that shards encrypt: secrets. They can read others that are encrypted.
 	Resources []string `json:"resources,omitempty"`
@@ -68,7 +68,7 @@ func (e Encryption) EncryptedWith(key string) []byte {
 	return []byte("k8s:enc:secretbox:v1:" + EncryptionKeyName(key) + ":")
 }
 
-// uses reports whether the key that encrypts is what a setup wants: one of its KMS, or of kcpctl.
+// uses reports whether the key that encrypts belongs to the KMS of a setup or, without one, to kcpctl.
 func (e Encryption) uses(wanted *v1alpha1.Encryption) bool {
 	name := ""
 	if wanted.KMS != nil {

@@ -301,7 +301,7 @@ func (r *ReplaceMember) until(ctx context.Context, step string, try func() error
 	return poll.UntilWorks(ctx, 2*pollInterval, func(reason string) { r.step(step, Running, reason) }, try)
 }
 
-// incomplete says what a replacement lacks that has ended early. A cause with a next step of its own says enough.
+// incomplete says what a replacement lacks that has ended early. A cause that has a hint says enough.
 func (r *ReplaceMember) incomplete(missing string, err error) error {
 	if errors.Is(err, context.Canceled) || clierr.Hint(err) != "" {
 		return err

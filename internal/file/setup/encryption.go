@@ -39,8 +39,9 @@ func (v *validator) encryption() {
 	if e.KMS != nil {
 		at := field.NewPath("spec", "encryption", "kms")
 		v.name(at.Child("name"), e.KMS.Name)
-		if path, ok := strings.CutPrefix(e.KMS.Endpoint, "unix://"); !ok || !strings.HasPrefix(path, "/") {
-			v.invalid(at.Child("endpoint"), e.KMS.Endpoint, "not the socket of a KMS plugin, such as unix:///run/kms/kms.sock")
+		if !strings.HasPrefix(e.KMS.Endpoint, "unix:///") {
+			v.invalid(at.Child("endpoint"), e.KMS.Endpoint,
+				"not the socket of a KMS plugin, such as unix:///run/kms/kms.sock")
 		}
 	}
 	v.noEncryptionArgs(field.NewPath("spec", "defaults"), v.setup.Spec.Defaults.ExtraArgs)

@@ -11,9 +11,10 @@ import (
 )
 
 // Restore returns the file with the content of another one, such as an earlier revision. Fields that mean the same in
-// both are kept as they are written, with their comments, and so are the comments of fields with another value. What the
-// file lacks becomes as the other one has written it. If that is not possible, for instance because the file has
-// anchors, the result has the text of the other one, and kept is false. The file keeps metadata.installation, which an earlier revision can lack.
+// both are kept as they are written, with their comments, and so are the comments of fields with another value. Others
+// become as the other file has written them. If that is not possible, for instance because the file has anchors, the
+// result has the text of the other one, and kept is false. The file keeps metadata.installation, which an earlier
+// revision can lack.
 func (f *File) Restore(other *File) (restored *File, kept bool, err error) {
 	if id := f.Setup.Metadata.Installation; id != "" {
 		if other, err = other.SetInstallation(id); err != nil {
@@ -125,7 +126,8 @@ func mergeObject(text, was, now, as *yaml.Node) {
 		}
 	}
 	for i := 0; i < len(now.Content); i += 2 {
-		key, value := now.Content[i], now.Content[i+1]
+		key := now.Content[i]
+		value := now.Content[i+1]
 		before := lookup(was, key.Value)
 		if unchanged(before, value) || unwritten(key.Value) {
 			continue
