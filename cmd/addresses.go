@@ -3,6 +3,8 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"slices"
+	"time"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -16,8 +18,27 @@ type addresses struct {
 	assigned, records, missing [][]string
 }
 
+// lookupWithin is how long the lookups of names may take together. Records whose lookups take longer are printed.
+const lookupWithin = 5 * time.Second
+
+// lookup returns the addresses of a host name.
+type lookup func(ctx context.Context, host string) ([]string, error)
+
+// leads reports whether the name of a record leads to its value already, seen from this machine.
+func (l lookup) leads(ctx context.Context, d run.DNSRecord) bool {
+	have, err := l(ctx, d.Name)
+	if err != nil {
+		return false
+	}
+	want := []string{d.Value}
+	if d.Type == "CNAME" {
+		want, _ = l(ctx, d.Value) // without an address, the record is printed
+	}
+	return slices.ContainsFunc(want, func(address string) bool { return slices.Contains(have, address) })
+}
+
 // addressesOf reads the addresses of the components that are exposed by a load balancer or by an Ingress.
-func addressesOf(ctx context.Context, s *session) (addresses, error) {
+func addressesOf(ctx context.Context, s *session, l lookup) (addresses, error) {
 	var out addresses
 	var ask []*topology.Component
 	for _, c := range s.topology.Servers() {
@@ -38,20 +59,23 @@ func addressesOf(ctx context.Context, s *session) (addresses, error) {
 	if err != nil {
 		return out, err
 	}
+	ctx, cancel := context.WithTimeout(ctx, lookupWithin)
+	defer cancel()
 	for _, c := range ask {
-		out.add(c, live[c.ID()])
+		out.add(ctx, c, live[c.ID()], l)
 	}
 	return out, nil
 }
 
-// add adds the DNS records of a component: its host names lead to the addresses of its load balancer or its Ingress.
-func (a *addresses) add(c *topology.Component, live run.Assigned) {
+// add adds the DNS records of a component that do not exist yet: its host names lead to the addresses of its load
+// balancer or its Ingress.
+func (a *addresses) add(ctx context.Context, c *topology.Component, live run.Assigned, l lookup) {
 	records, names := run.DNSRecords(c, live)
 	if len(names) > 0 && len(live.Hosts) == 0 {
 		a.missing = append(a.missing, []string{names[0], live.Reason})
 		return
 	}
-	for _, d := range records {
+	for _, d := range slices.DeleteFunc(records, func(d run.DNSRecord) bool { return l.leads(ctx, d) }) {
 		a.records = append(a.records, []string{d.Name + ".", d.Type, d.Value, "(" + string(c.ID()) + ")"})
 	}
 }

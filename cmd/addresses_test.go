@@ -3,6 +3,7 @@ package cmd
 import (
 	"bytes"
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -33,6 +34,41 @@ const assignedText = topologytest.Header + `spec:
   - {name: side, expose: LoadBalancer, external: {hostname: side.example.com}}
 `
 
+// names are the addresses of the names that exist.
+type names map[string][]string
+
+func (n names) lookup(_ context.Context, host string) ([]string, error) {
+	if addresses, ok := n[host]; ok {
+		return addresses, nil
+	}
+	return nil, errors.New("no such host")
+}
+
+// Only records that do not exist yet are printed, as far as this machine sees.
+func TestRecordsThatExist(t *testing.T) {
+	main := []string{"kcp.example.com.", "A", "203.0.113.7", "(front-proxy/main)"}
+	side := []string{"side.example.com.", "CNAME", "lb.example.net", "(front-proxy/side)"}
+	both := [][]string{main, side}
+	for name, tc := range map[string]struct {
+		dns  names
+		want [][]string
+	}{
+		"none":               {nil, both},
+		"the address":        {names{"kcp.example.com": {"203.0.113.9", "203.0.113.7"}}, [][]string{side}},
+		"another address":    {names{"kcp.example.com": {"203.0.113.9"}}, both},
+		"the name":           {names{"side.example.com": {"198.51.100.1"}, "lb.example.net": {"198.51.100.2", "198.51.100.1"}}, [][]string{main}},
+		"another name":       {names{"side.example.com": {"198.51.100.1"}, "lb.example.net": {"198.51.100.2"}}, both},
+		"a name without one": {names{"side.example.com": {"198.51.100.1"}}, both},
+	} {
+		s := &session{topology: topology.Build(topologytest.Setup(t, assignedText)), runtime: assigning{live: map[topology.ID]run.Assigned{
+			"front-proxy/main": {Hosts: []string{"203.0.113.7"}}, "front-proxy/side": {Hosts: []string{"lb.example.net"}},
+		}}}
+		found, err := addressesOf(t.Context(), s, tc.dns.lookup)
+		require.NoError(t, err)
+		require.Equal(t, tc.want, found.records, name)
+	}
+}
+
 // Assigned addresses are printed as far as they are known, and the DNS records for names.
 func TestAddresses(t *testing.T) {
 	s := &session{
@@ -42,7 +78,7 @@ func TestAddresses(t *testing.T) {
 			"front-proxy/side": {Reason: "Service demo-front-proxy-side has no load balancer yet"},
 		}},
 	}
-	found, err := addressesOf(t.Context(), s)
+	found, err := addressesOf(t.Context(), s, names(nil).lookup)
 	require.NoError(t, err)
 	require.Equal(t, [][]string{{"shard/alpha", "https://192.0.2.4:31000"}}, found.assigned, "that of beta is not known")
 	require.Equal(t, [][]string{{"kcp.example.com.", "A", "203.0.113.7", "(front-proxy/main)"}}, found.records)
@@ -63,7 +99,7 @@ DNS records that need an address first (kcpctl up prints them again):
 
 func TestNoAddresses(t *testing.T) {
 	s := &session{topology: topologytest.Build(t, "")}
-	found, err := addressesOf(t.Context(), s)
+	found, err := addressesOf(t.Context(), s, names(nil).lookup)
 	require.NoError(t, err, "the runtime is not asked")
 	var out bytes.Buffer
 	found.print(&ui.Stream{Writer: &out})

@@ -21,7 +21,8 @@ const pkiFilesHelp = `
                              with the chain of an intermediate after it
   ca/server.key              private key, readable only by its owner
   ca/server.bundle           further trusted certificates, if any
-  service-account/sa.key     key that signs service-account tokens`
+  service-account/sa.key     key that signs service-account tokens
+  encryption/encryption.key  key that encrypts objects in etcd`
 
 type certsExportOptions struct {
 	env   *Env
@@ -190,9 +191,9 @@ func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, 
 		return installation.PKI(ctx, origin)
 	}
 	from, err := pki.DirectoryStore(o.dir).Load(ctx)
-	if err == nil && len(from.CAs) == 0 && len(from.ServiceAccount.Key) == 0 {
+	if err == nil && len(from.Fingerprints()) == 0 {
 		err = clierr.New(clierr.BadInput, "run kcpctl certs import --help to see which files it reads",
-			"%s holds no authorities and no service-account key", o.dir)
+			"%s holds no authorities and no keys", o.dir)
 	}
 	return from, err
 }

@@ -56,8 +56,12 @@ func (o *rotateEncryptionOptions) run(ctx context.Context) error {
 		return nil
 	}
 	done := "nothing is encrypted any more."
-	if wanted := pki.EncryptedResources(r.session.topology); len(wanted) > 0 {
-		done = fmt.Sprintf("all %s are encrypted with the new key.", strings.Join(wanted, " and "))
+	if wanted := r.session.topology.Setup.Spec.Encryption; wanted != nil {
+		key := "the new key"
+		if wanted.KMS != nil {
+			key = fmt.Sprintf("the KMS %q", wanted.KMS.Name)
+		}
+		done = fmt.Sprintf("all %s are encrypted with %s.", strings.Join(wanted.Resources, " and "), key)
 	}
 	fmt.Fprintf(o.env.Streams.Err, "\nkcp %q: %s Backups from before have the keys that they need.\n",
 		r.session.topology.Name, done)

@@ -41,7 +41,7 @@ components that were applied, and the clusters that were left out because they c
 --revision prints the setup file as it was applied, with its comments; with --full, the setup with all defaults.
 
 With --write, the setup file gets the content of a revision, and the differences are printed. Comments stay where
-possible. Nothing is applied: that is what up does.`,
+possible, and what the file lacks becomes as it was written then. Nothing is applied: that is what up does.`,
 		Example: `  kcpctl history
   kcpctl history --revision 3 > previous.yaml
   kcpctl history --revision 3 --write`,
@@ -149,7 +149,7 @@ func (o *historyOptions) restore(s *session, current *setup.File) error {
 	s.printEdit(restored)
 	if !kept {
 		s.reporter.note(fmt.Sprintf("%s could not be edited field by field, so it has the whole text of the "+
-			"revision, without comments", current.Name))
+			"revision", current.Name))
 	}
 	if o.dryRun {
 		return nil
@@ -180,7 +180,7 @@ func (s *session) useRevision(r plan.Revision) error {
 		return clierr.Also(err, "another release of kcpctl has applied it: print it with "+
 			s.flags.command(fmt.Sprintf("history --revision %d", r.Number))+", and correct it")
 	}
-	return s.use(f)
+	return s.use(f.As(r.File))
 }
 
 // printHistory lists revisions, newest first.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"slices"
 	"strings"
 
@@ -359,7 +360,7 @@ func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result
 		fmt.Fprintf(w, "\nThe installation is %s. To use %s for this installation only: %s --write-installation\n", id,
 			s.file.Name, o.setup.command("up"))
 	}
-	found, err := addressesOf(ctx, s)
+	found, err := addressesOf(ctx, s, net.DefaultResolver.LookupHost)
 	found.print(w)
 	return err
 }

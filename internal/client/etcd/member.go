@@ -100,16 +100,12 @@ func (c *Client) Read(ctx context.Context) error {
 
 // Remove removes a member. It cannot rejoin with this ID.
 func (c *Client) Remove(ctx context.Context, id uint64) error {
-	if _, err := c.call(ctx, "Cluster/MemberRemove", appendUint(nil, 1, id)); err != nil {
-		return fmt.Errorf("remove member %x: %w", id, err)
-	}
-	return nil
+	_, err := c.call(ctx, "Cluster/MemberRemove", appendUint(nil, 1, id))
+	return err
 }
 
 // Add adds a voting member, at a peer URL that no other member has.
 func (c *Client) Add(ctx context.Context, peerURL string) error {
-	if _, err := c.call(ctx, "Cluster/MemberAdd", appendBytes(nil, 1, peerURL)); err != nil {
-		return fmt.Errorf("add a member at %s: %w", peerURL, err)
-	}
-	return nil
+	_, err := c.call(ctx, "Cluster/MemberAdd", appendBytes(nil, 1, peerURL))
+	return err
 }

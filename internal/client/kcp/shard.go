@@ -248,11 +248,10 @@ func awaitedLabels(s Shard, want map[string]string) error {
 }
 
 func (c *Client) patchShard(ctx context.Context, shard string, metadata map[string]any) error {
-	path := "/clusters/" + RootWorkspace
+	at, err := c.workspace(RootWorkspace)
 	if c.ownShards {
-		path = adminPath
+		at, err = c.at(adminPath)
 	}
-	at, err := c.at(path)
 	if err != nil {
 		return err
 	}

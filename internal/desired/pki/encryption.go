@@ -7,9 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -27,6 +29,8 @@ type Encryption struct {
 	Next string `json:"next,omitempty"`
 	// Previous has encrypted before. It is set while the rotation is in PhaseSwitch.
 	Previous string `json:"previous,omitempty"`
+	// KMS has the KMS of each key that does not encrypt, but only gives its name to what a KMS encrypts.
+	KMS map[string]v1alpha1.KMS `json:"kms,omitempty"`
 	// Resources are the resources that shards encrypt: secrets. They can read others that are encrypted.
 	Resources []string `json:"resources,omitempty"`
 	// Phase is the phase of the rotation. In PhaseSwitch, objects may still be stored as they were before.
@@ -55,10 +59,52 @@ func EncryptionKeyName(key string) string {
 	return "key-" + fingerprint([]byte(key))[len("sha256:"):][:16]
 }
 
-func newEncryptionKey() string {
+// EncryptedWith returns how a value in etcd begins that a key has encrypted (Kubernetes:
+// apiserver/pkg/server/options/encryptionconfig/config.go).
+func (e Encryption) EncryptedWith(key string) []byte {
+	if e.KMS[key].Endpoint != "" {
+		return []byte("k8s:enc:kms:v2:" + EncryptionKeyName(key) + ".") // the resource follows
+	}
+	return []byte("k8s:enc:secretbox:v1:" + EncryptionKeyName(key) + ":")
+}
+
+// uses reports whether the key that encrypts belongs to the KMS of a setup or, without one, to kcpctl.
+func (e Encryption) uses(wanted *v1alpha1.Encryption) bool {
+	name := ""
+	if wanted.KMS != nil {
+		name = wanted.KMS.Name
+	}
+	return e.KMS[e.Key].Name == name
+}
+
+// dial sets where the KMS of a setup is now, and forgets each KMS whose keys are gone.
+func (e *Encryption) dial(wanted *v1alpha1.Encryption) {
+	known := map[string]v1alpha1.KMS{}
+	for _, key := range e.Keys() {
+		k, ok := e.KMS[key]
+		if wanted != nil && wanted.KMS != nil && k.Name == wanted.KMS.Name {
+			k = *wanted.KMS
+		}
+		if ok {
+			known[key] = k
+		}
+	}
+	if e.KMS = known; len(known) == 0 {
+		e.KMS = nil
+	}
+}
+
+// newKey returns a new key for what a setup wants.
+func (e *Encryption) newKey(wanted *v1alpha1.Encryption) string {
 	key := make([]byte, encryptionKeySize)
 	_, _ = rand.Read(key) // it never fails
-	return base64.StdEncoding.EncodeToString(key)
+	text := base64.StdEncoding.EncodeToString(key)
+	if wanted.KMS != nil {
+		all := map[string]v1alpha1.KMS{text: *wanted.KMS}
+		maps.Copy(all, e.KMS)
+		e.KMS = all
+	}
+	return text
 }
 
 func (e Encryption) encode() []byte {
@@ -108,13 +154,18 @@ func (e *ensurer) ensureEncryption() {
 	state := &e.result.State.Encryption
 	switch {
 	case wanted == nil:
+		return
 	case state.Key == "" && !e.hasLeaf() && e.t.Setup.Spec.TakeOver == nil:
-		*state = Encryption{Key: newEncryptionKey(), Resources: wanted.Resources}
+		state.Key, state.Resources = state.newKey(wanted), wanted.Resources
 	case state.Key == "":
-		*state = Encryption{Key: newEncryptionKey(), Phase: PhaseDistribute}
-	case len(state.Resources) == 0 && state.Phase == PhaseNone: // the setup encrypts again
+		state.Key, state.Phase = state.newKey(wanted), PhaseDistribute
+	case state.Phase != PhaseNone:
+	case !state.uses(wanted):
+		state.Next, state.Phase = state.newKey(wanted), PhaseDistribute
+	case len(state.Resources) == 0: // the setup encrypts again
 		state.Phase = PhaseDistribute
 	}
+	state.dial(wanted)
 }
 
 // hasLeaf reports whether a certificate of the setup was issued before.
@@ -148,11 +199,11 @@ func (r EncryptionRotation) Advance(t *topology.Topology, s *State, from Phase, 
 	}
 	out := s.clone()
 	e := &out.Encryption
-	wanted := EncryptedResources(t)
+	spec, wanted := t.Setup.Spec.Encryption, EncryptedResources(t)
 	switch from {
 	case PhaseNone:
-		if len(wanted) > 0 {
-			e.Next = newEncryptionKey()
+		if spec != nil {
+			e.Next = e.newKey(spec)
 		}
 		e.Phase = PhaseDistribute
 	case PhaseDistribute:
@@ -164,8 +215,9 @@ func (r EncryptionRotation) Advance(t *topology.Topology, s *State, from Phase, 
 		e.Resources = e.Covers(wanted)
 		e.Phase = PhaseSwitch
 	case PhaseSwitch:
-		*e = Encryption{Key: e.Key, Resources: wanted}
+		*e = Encryption{Key: e.Key, KMS: e.KMS, Resources: wanted}
 	}
+	e.dial(spec)
 	return out, nil
 }
 

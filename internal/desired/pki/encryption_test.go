@@ -6,6 +6,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
@@ -15,6 +16,8 @@ const (
 	secrets  = plain + "  encryption: {}\n"
 	both     = plain + "  encryption: {resources: [secrets, configmaps]}\n"
 	settings = plain + "  encryption: {resources: [configmaps]}\n"
+	withKMS  = plain + "  encryption: {kms: {endpoint: unix:///run/kms.sock}}\n"
+	otherKMS = plain + "  encryption: {kms: {name: other, endpoint: unix:///run/other.sock}}\n"
 )
 
 // A new installation encrypts from the beginning. In one that runs, the key only decrypts until it is everywhere.
@@ -47,6 +50,8 @@ func TestShardsReadWhatOthersEncrypt(t *testing.T) {
 	for name, tc := range map[string]struct{ from, to string }{
 		"another key": {secrets, secrets}, "more resources": {secrets, both}, "fewer resources": {both, secrets},
 		"other resources": {secrets, settings}, "none": {both, plain}, "for the first time": {plain, both},
+		"a KMS": {secrets, withKMS}, "the KMS again": {withKMS, withKMS}, "another KMS": {withKMS, otherKMS},
+		"no KMS": {withKMS, both},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, before := issued(t, tc.from)
@@ -82,10 +87,42 @@ func requireReadable(t *testing.T, atA *topology.Topology, a *State, atB *topolo
 			if !pair.writer.Encryption.Encrypts(resource, wanted) {
 				continue
 			}
-			require.Contains(t, pair.reader.Encryption.Keys(), pair.writer.Encryption.Key)
+			key := pair.writer.Encryption.Key
+			require.Contains(t, pair.reader.Encryption.Keys(), key)
+			require.Equal(t, pair.writer.Encryption.KMS[key], pair.reader.Encryption.KMS[key])
 			require.Contains(t, pair.reader.Encryption.Covers(EncryptedResources(pair.rAt)), resource)
 		}
 	}
+}
+
+// A KMS is known by its name, so its socket can move. A change between a KMS and keys of kcpctl is a rotation, which
+// begins by itself.
+func TestKMS(t *testing.T) {
+	at := func(text string, s *State) *State { return ensure(t, topologytest.Build(t, text), s, now()).State }
+	_, first := issued(t, withKMS)
+	key := first.Encryption.Key
+	require.Equal(t, map[string]v1alpha1.KMS{key: {Name: "kms", Endpoint: "unix:///run/kms.sock"}}, first.Encryption.KMS)
+	require.Equal(t, "k8s:enc:kms:v2:"+EncryptionKeyName(key)+".", string(first.Encryption.EncryptedWith(key)))
+	decoded, err := Decode(Encode(first))
+	require.NoError(t, err)
+	require.Equal(t, first.Encryption, decoded.Encryption)
+
+	moved := at(plain+"  encryption: {kms: {endpoint: unix:///run/new.sock}}\n", first).Encryption
+	require.Equal(t, "unix:///run/new.sock", moved.KMS[key].Endpoint)
+	require.Equal(t, PhaseNone, moved.Phase)
+	require.Equal(t, "unix:///run/kms.sock", first.Encryption.KMS[key].Endpoint, "the state from before is as it was")
+	require.Equal(t, first.Encryption, at(plain, first).Encryption, "what is encrypted can still be read")
+
+	s := at(secrets, first)
+	require.Equal(t, PhaseDistribute, s.Encryption.Phase)
+	require.Equal(t, key, s.Encryption.Key)
+	require.Equal(t, s, at(secrets, s), "once")
+	for range 2 {
+		s = advance(t, topologytest.Build(t, secrets), EncryptionRotation{}, s)
+	}
+	require.Equal(t, Encryption{Key: s.Encryption.Key, Resources: []string{"secrets"}}, s.Encryption, "nothing needs the KMS")
+	require.Equal(t, "k8s:enc:secretbox:v1:"+EncryptionKeyName(s.Encryption.Key)+":",
+		string(s.Encryption.EncryptedWith(s.Encryption.Key)))
 }
 
 // A setup that no longer encrypts keeps its key, with which backups can be read, and uses it when it encrypts again.

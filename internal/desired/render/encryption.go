@@ -1,6 +1,8 @@
 package render
 
 import (
+	"slices"
+
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -30,10 +32,18 @@ type encryptedResources struct {
 	Providers []encryptionProvider `json:"providers"`
 }
 
-// encryptionProvider is one of two providers.
+// encryptionProvider is one of three providers.
 type encryptionProvider struct {
 	Secretbox *secretbox `json:"secretbox,omitempty"`
+	KMS       *kms       `json:"kms,omitempty"`
 	Identity  *struct{}  `json:"identity,omitempty"`
+}
+
+// kms is a plugin. Its name is unique in a configuration.
+type kms struct {
+	APIVersion string `json:"apiVersion"`
+	Name       string `json:"name"`
+	Endpoint   string `json:"endpoint"`
 }
 
 // secretbox encrypts with its first key, and decrypts with all of them.
@@ -54,21 +64,34 @@ func encryptionConfig(t *topology.Topology, e pki.Encryption) []byte {
 	if e.Key == "" || len(covered) == 0 {
 		return nil
 	}
-	keys := &secretbox{}
-	for _, key := range e.Keys() {
-		keys.Keys = append(keys.Keys, namedKey{pki.EncryptionKeyName(key), key})
-	}
-	encrypts := encryptionProvider{Secretbox: keys}
-	plain := encryptionProvider{Identity: &struct{}{}}
+	plain := []encryptionProvider{{Identity: &struct{}{}}}
 	config := encryptionConfiguration{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"}
 	for _, resource := range covered {
-		providers := []encryptionProvider{plain, encrypts}
+		encrypts := encryptionProviders(e, resource)
+		providers := slices.Concat(plain, encrypts)
 		if e.Encrypts(resource, wanted) {
-			providers = []encryptionProvider{encrypts, plain}
+			providers = slices.Concat(encrypts, plain)
 		}
 		config.Resources = append(config.Resources, encryptedResources{[]string{resource}, providers})
 	}
 	return toYAML(config)
+}
+
+// encryptionProviders returns the providers of all keys for a resource, in their order.
+func encryptionProviders(e pki.Encryption, resource string) []encryptionProvider {
+	var out []encryptionProvider
+	for _, key := range e.Keys() {
+		name := pki.EncryptionKeyName(key)
+		switch endpoint, last := e.KMS[key].Endpoint, len(out)-1; {
+		case endpoint != "":
+			out = append(out, encryptionProvider{KMS: &kms{"v2", name + "." + resource, endpoint}})
+		case last >= 0 && out[last].Secretbox != nil:
+			out[last].Secretbox.Keys = append(out[last].Secretbox.Keys, namedKey{name, key})
+		default:
+			out = append(out, encryptionProvider{Secretbox: &secretbox{[]namedKey{{name, key}}}})
+		}
+	}
+	return out
 }
 
 // encryptionSecret adds the Secret with the configuration of the shards on a cluster.

@@ -2,6 +2,7 @@ package render_test
 
 import (
 	"encoding/base64"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -81,4 +82,21 @@ func TestEncryption(t *testing.T) {
 
 	s.Encryption = pki.Encryption{Key: s.Encryption.Key, Phase: pki.PhaseDistribute}
 	require.Equal(t, entry(identity, box("current")), encryptionOf(t, top, s), "it is not everywhere yet")
+}
+
+// Each resource has its own provider of a KMS, because their names are unique in a configuration.
+func TestKMS(t *testing.T) {
+	const spec = "spec: {encryption: {resources: [secrets, configmaps]%s}, shards: [{name: alpha}]}"
+	res, err := pki.Ensure(topologytest.Build(t, fmt.Sprintf(spec, "")), &pki.State{}, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	top := topologytest.Build(t, fmt.Sprintf(spec, ", kms: {endpoint: unix:///run/kms.sock}"))
+	res, err = pki.Ensure(top, res.State, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	var want strings.Builder
+	for _, resource := range []string{"configmaps", "secrets"} {
+		fmt.Fprintf(&want, "- providers:\n  - secretbox:\n      keys:\n      - current\n"+
+			"  - kms:\n      apiVersion: v2\n      endpoint: unix:///run/kms.sock\n      name: %s.%s\n  - identity: {}\n"+
+			"  resources:\n  - %s\n", pki.EncryptionKeyName(res.State.Encryption.Next), resource, resource)
+	}
+	require.Equal(t, want.String(), encryptionOf(t, top, res.State))
 }

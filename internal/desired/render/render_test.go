@@ -236,6 +236,27 @@ featureGates: {WorkspaceMounts: true}, cacheServer: {}, shards: [{name: alpha}],
 	}
 }
 
+// A shard that owns its Shard object has its labels in a flag, and no flag without labels.
+func TestLabelsOfShardsByRelease(t *testing.T) {
+	for v, want := range map[string][]string{"v0.32.3": nil, "v0.33.0": {"--shard-labels=region=eu,zone=a"}} {
+		_, _, objects := rendered(t, `spec: {version: `+v+`, clusters: [{name: default, region: eu}], cacheServer: {},
+  rootShard: {labels: {zone: a}}, shards: [{name: alpha, labels: {zone: a}}]}`)
+		for name, want := range map[string][]string{
+			"demo-root": want, "demo-shard-alpha": want, "demo-front-proxy-main": nil, "demo-cache": nil,
+		} {
+			var got []string
+			for _, arg := range argsOf(t, objects, name) {
+				if strings.HasPrefix(arg, "--shard-labels") {
+					got = append(got, arg)
+				}
+			}
+			require.Equal(t, want, got, "%s of %s", name, v)
+		}
+	}
+	_, _, objects := rendered(t, "spec: {version: v0.33.0}")
+	require.False(t, has(argsOf(t, objects, "demo-root"), "--shard-labels"))
+}
+
 func has(args []string, prefix string) bool {
 	for _, a := range args {
 		if strings.HasPrefix(a, prefix) {

@@ -196,6 +196,37 @@ func TestReplaceMemberStopsWithoutTheLock(t *testing.T) {
 	})
 }
 
+// A replacement that ends early says what is missing, why, and what to do.
+func TestReplaceMemberSaysWhatIsMissing(t *testing.T) {
+	const begin, reason = "demo-etcd-root-1 is not replaced, because ", "etcdserver: unhealthy cluster"
+	for call, tc := range map[string]struct {
+		want string
+		code int
+	}{
+		"hold":    {begin + "it is still a member: " + reason, clierr.Failed},
+		"remove":  {begin + "it is still a member: timed out after 1m0s: " + reason, clierr.NotReady},
+		"empty":   {begin + "its volume is not empty: " + reason, clierr.Failed},
+		"add":     {begin + "it cannot join yet: timed out after 1m0s: " + reason, clierr.NotReady},
+		"join":    {begin + "it cannot join yet: " + reason, clierr.Failed},
+		"release": {begin + "it has not joined: " + reason, clierr.Failed},
+	} {
+		t.Run(call, func(t *testing.T) {
+			withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+				w.etcd.Lose(1)
+				w.etcd.On(func(c string) error {
+					if c == call {
+						return errors.New(reason)
+					}
+					return nil
+				})
+				err := w.replace.Run(t.Context())
+				requireError(t, err, tc.code, tc.want)
+				require.Contains(t, clierr.Hint(err), "run the command again")
+			})
+		})
+	}
+}
+
 // A member that does not join is reported with the reason, and the next run begins again.
 func TestReplaceMemberReportsWhatItWaitsFor(t *testing.T) {
 	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
@@ -209,7 +240,7 @@ func TestReplaceMemberReportsWhatItWaitsFor(t *testing.T) {
 		err := w.replace.Run(t.Context())
 		require.Equal(t, clierr.NotReady, clierr.Code(err))
 		require.ErrorContains(t, err, "2/3 ready: no space left")
-		require.Contains(t, clierr.Hint(err), "run the command again")
+		require.Equal(t, "run the command again: it continues. To see why, run kcpctl logs etcd/root", clierr.Hint(err))
 		require.True(t, slices.Contains(w.steps, "join running 2/3 ready: no space left"), w.steps)
 		require.NotNil(t, w.etcd.Env(), "a pod that starts late still joins")
 	})

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -133,19 +134,20 @@ func (r *ReplaceMember) replace(ctx context.Context) error {
 		return err
 	}
 	for _, s := range []struct {
-		name string
-		do   func(context.Context) error
+		name    string
+		do      func(context.Context) error
+		missing string
 	}{
-		{stepRemove, func(ctx context.Context) error { return r.remove(ctx, known) }},
-		{stepEmpty, r.empty},
-		{stepAdd, r.add},
+		{stepRemove, func(ctx context.Context) error { return r.remove(ctx, known) }, "it is still a member"},
+		{stepEmpty, r.empty, "its volume is not empty"},
+		{stepAdd, r.add, "it cannot join yet"},
 	} {
 		if done {
 			break
 		}
 		r.step(s.name, Running, r.pod())
 		if err := s.do(ctx); err != nil {
-			return r.fail(s.name, err)
+			return r.fail(s.name, r.incomplete(s.missing, err))
 		}
 		r.step(s.name, Done, r.pod())
 	}
@@ -288,7 +290,7 @@ func (r *ReplaceMember) join(ctx context.Context) error {
 		err = r.Pods.SetMemberStart(ctx, r.Etcd, nil)
 	}
 	if err != nil {
-		return r.fail(stepJoin, err)
+		return r.fail(stepJoin, r.incomplete("it has not joined", err))
 	}
 	r.step(stepJoin, Done, r.pod()+" is healthy and in sync with the other members")
 	return nil
@@ -296,11 +298,20 @@ func (r *ReplaceMember) join(ctx context.Context) error {
 
 // until retries until it works or ctx ends, and reports why it does not work yet.
 func (r *ReplaceMember) until(ctx context.Context, step string, try func() error) error {
-	err := poll.UntilWorks(ctx, 2*pollInterval, func(reason string) { r.step(step, Running, reason) }, try)
-	if err == nil {
-		return nil
+	return poll.UntilWorks(ctx, 2*pollInterval, func(reason string) { r.step(step, Running, reason) }, try)
+}
+
+// incomplete says what a replacement lacks that has ended early. A cause that has a hint says enough.
+func (r *ReplaceMember) incomplete(missing string, err error) error {
+	if errors.Is(err, context.Canceled) || clierr.Hint(err) != "" {
+		return err
 	}
-	return clierr.New(clierr.NotReady, "run the command again; see kcpctl logs "+string(r.Etcd.ID()), "%w", err)
+	code := clierr.Code(err)
+	if _, late := errors.AsType[*poll.Expired](err); late {
+		code = clierr.NotReady
+	}
+	return clierr.New(code, "run the command again: it continues. To see why, run kcpctl logs "+string(r.Etcd.ID()),
+		"%s is not replaced, because %s: %w", r.pod(), missing, err)
 }
 
 // startOf returns the variables with which members without data start: none of them can, except the one that joins. A

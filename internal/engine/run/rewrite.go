@@ -57,7 +57,7 @@ func (r *RotateEncryption) rewriteShard(ctx context.Context, c *topology.Compone
 		}
 		all = append(all, fmt.Sprintf("%d %s", n, resource))
 	}
-	return strings.Join(all, ", "), r.verifyUnused(ctx, c, s.Encryption.Previous)
+	return strings.Join(all, ", "), r.verifyUnused(ctx, c, s.Encryption)
 }
 
 // awaitLeaving waits until the pods of a shard that do not encrypt with the new key are gone. The shard has rolled, and
@@ -86,15 +86,9 @@ func (r *RotateEncryption) awaitLeaving(ctx context.Context, c *topology.Compone
 	return clierr.New(clierr.NotReady, "rerun the command: it continues. No key has been removed", "%w", err)
 }
 
-// encryptedWith is how a value in etcd begins that a key has encrypted (Kubernetes:
-// apiserver/pkg/server/options/encryptionconfig/config.go, secretboxTransformerPrefixV1).
-func encryptedWith(key string) []byte {
-	return []byte("k8s:enc:secretbox:v1:" + pki.EncryptionKeyName(key) + ":")
-}
-
-// verifyUnused fails if something in the etcd of a shard is encrypted with a key.
-func (r *RotateEncryption) verifyUnused(ctx context.Context, c *topology.Component, key string) error {
-	if key == "" {
+// verifyUnused fails if something in the etcd of a shard is encrypted with the previous key.
+func (r *RotateEncryption) verifyUnused(ctx context.Context, c *topology.Component, e pki.Encryption) error {
+	if e.Previous == "" {
 		return nil
 	}
 	client, err := r.Etcd(ctx, c)
@@ -108,8 +102,9 @@ func (r *RotateEncryption) verifyUnused(ctx context.Context, c *topology.Compone
 	}
 	defer client.Close()
 	var found []string
+	previous := e.EncryptedWith(e.Previous)
 	err = client.Each(ctx, c.Storage.KeyPrefix(), func(name string, value []byte) {
-		if bytes.HasPrefix(value, encryptedWith(key)) {
+		if bytes.HasPrefix(value, previous) {
 			found = append(found, name)
 		}
 	})

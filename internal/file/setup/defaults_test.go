@@ -83,6 +83,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"Authorization.Order":               {len(set.Authorization.Order), 0}, // kcp knows its order
 		"AuthorizationWebhook.Version":      {set.Authorization.Webhook.Version, "v1"},
 		"Encryption.Resources":              {parse(t, minimal+"spec: {encryption: {}}\n").Spec.Encryption.Resources[0], "secrets"},
+		"KMS.Name":                          {parse(t, minimal+"spec: {encryption: {kms: {endpoint: \"unix:///k\"}}}\n").Spec.Encryption.KMS.Name, "kms"},
 		"Defaults.LogFormat":                {set.Defaults.LogFormat, ""}, // the default of kcp
 		"Defaults.ProfilerPort":             {set.Defaults.ProfilerPort, int32(0)},
 		"HomeWorkspaces.CreatorGroups":      {len(set.HomeWorkspaces.CreatorGroups), 0}, // the default of kcp

@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
@@ -12,8 +13,14 @@ import (
 const flagEncryption = "--encryption-provider-config"
 
 func defaultEncryption(e *v1alpha1.Encryption) {
-	if e != nil && len(e.Resources) == 0 {
+	if e == nil {
+		return
+	}
+	if len(e.Resources) == 0 {
 		e.Resources = []string{"secrets"}
+	}
+	if e.KMS != nil {
+		e.KMS.Name = cmp.Or(e.KMS.Name, "kms")
 	}
 }
 
@@ -28,6 +35,14 @@ func (v *validator) encryption() {
 	for i, r := range e.Resources {
 		oneOf(v.fields, at.Index(i), r, "secrets", "configmaps")
 		v.unique(at.Index(i), r)
+	}
+	if e.KMS != nil {
+		at := field.NewPath("spec", "encryption", "kms")
+		v.name(at.Child("name"), e.KMS.Name)
+		if !strings.HasPrefix(e.KMS.Endpoint, "unix:///") {
+			v.invalid(at.Child("endpoint"), e.KMS.Endpoint,
+				"not the socket of a KMS plugin, such as unix:///run/kms/kms.sock")
+		}
 	}
 	v.noEncryptionArgs(field.NewPath("spec", "defaults"), v.setup.Spec.Defaults.ExtraArgs)
 	for _, p := range v.parts {

@@ -1,9 +1,12 @@
 package setup
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
 func TestEncryption(t *testing.T) {
@@ -21,6 +24,14 @@ func TestEncryption(t *testing.T) {
 		`spec.rootShard.extraArgs[0]: spec.encryption sets --encryption-provider-config: remove one of them`,
 	} {
 		require.ErrorContains(t, err, want)
+	}
+	const kms = minimal + "spec: {encryption: {kms: {endpoint: %q}}}\n"
+	require.Equal(t, &v1alpha1.KMS{Name: "kms", Endpoint: "unix:///run/kms.sock"},
+		parse(t, fmt.Sprintf(kms, "unix:///run/kms.sock")).Spec.Encryption.KMS)
+	for _, endpoint := range []string{"", "/run/kms.sock", "unix://kms.sock", "https://kms.example.com"} {
+		_, err := Parse("kcp.yaml", fmt.Appendf(nil, kms, endpoint))
+		require.ErrorContains(t, err, fmt.Sprintf("spec.encryption.kms.endpoint: invalid value %q: not the socket of a KMS plugin, such as "+
+			"unix:///run/kms/kms.sock", endpoint))
 	}
 	parse(t, minimal+"spec: {rootShard: {extraArgs: [--encryption-provider-config=/a.yaml]}}\n")
 }

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"reflect"
 	"slices"
@@ -10,9 +11,10 @@ import (
 )
 
 // Restore returns the file with the content of another one, such as an earlier revision. Fields that mean the same in
-// both are kept as they are written, with their comments, and so are the comments of fields with another value. If that
-// is not possible, for instance because the file has anchors, the result has the text of the other one, and kept is
-// false. The file keeps metadata.installation, which an earlier revision can lack.
+// both are kept as they are written, with their comments, and so are the comments of fields with another value. Others
+// become as the other file has written them. If that is not possible, for instance because the file has anchors, the
+// result has the text of the other one, and kept is false. The file keeps metadata.installation, which an earlier
+// revision can lack.
 func (f *File) Restore(other *File) (restored *File, kept bool, err error) {
 	if id := f.Setup.Metadata.Installation; id != "" {
 		if other, err = other.SetInstallation(id); err != nil {
@@ -22,7 +24,11 @@ func (f *File) Restore(other *File) (restored *File, kept bool, err error) {
 	if sameSetup(f, other) {
 		return f, true, nil
 	}
-	if text, err := f.merged(other); err == nil && text != nil {
+	for _, written := range [][]byte{other.Data, nil} {
+		text, err := f.merged(other, written)
+		if err != nil || text == nil {
+			continue
+		}
 		if restored, err := ParseWith(f.Name, text, f.files); err == nil && sameSetup(restored, other) {
 			return restored, true, nil
 		}
@@ -41,13 +47,28 @@ func sameSetup(a, b *File) bool {
 	return err == nil && bytes.Equal(x, y)
 }
 
-// merged returns the text of the file with the values of another one. It is nil for a file with anchors.
-func (f *File) merged(other *File) ([]byte, error) {
+// As returns the file with another text if that means the same, and else the file: releases have other defaults.
+func (f *File) As(text []byte) *File {
+	if other, err := ParseWith(f.Name, text, f.files); err == nil && sameSetup(f, other) {
+		return other
+	}
+	return f
+}
+
+// merged returns the text of the file with the values of another one, as they are written there, or with all defaults
+// if nothing is written. It is nil for texts with anchors.
+func (f *File) merged(other *File, written []byte) ([]byte, error) {
 	text, problem := parseYAML(f.Data)
 	if problem != nil {
 		return nil, Errors{*problem}
 	}
-	if hasAlias(text) {
+	var as *yaml.Node
+	if written != nil {
+		if as, problem = parseYAML(written); problem != nil {
+			return nil, Errors{*problem}
+		}
+	}
+	if hasAlias(text) || as != nil && hasAlias(as) {
 		return nil, nil
 	}
 	var trees [2]yaml.Node
@@ -60,7 +81,7 @@ func (f *File) merged(other *File) ([]byte, error) {
 			return nil, fmt.Errorf("read the setup of %s: %w", s.Name, err)
 		}
 	}
-	mergeNode(text, trees[0].Content[0], trees[1].Content[0])
+	mergeNode(text, trees[0].Content[0], trees[1].Content[0], as)
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
@@ -76,27 +97,31 @@ func hasAlias(n *yaml.Node) bool {
 }
 
 // mergeNode makes a node of a text mean what it shall be. was is its meaning, with all defaults: what is equal there is
-// not changed.
-func mergeNode(text, was, now *yaml.Node) {
+// not changed. as is how the other text writes it, or nil if that is not known.
+func mergeNode(text, was, now, as *yaml.Node) {
 	switch {
-	case was != nil && sameValue(was, now):
+	case unchanged(was, now):
 	case text.Kind == yaml.MappingNode && now.Kind == yaml.MappingNode:
-		mergeObject(text, was, now)
+		mergeObject(text, was, now, as)
 	case text.Kind == yaml.SequenceNode && now.Kind == yaml.SequenceNode && was != nil && haveNames(text) &&
 		haveNames(was) && haveNames(now):
-		mergeList(text, was, now)
+		mergeList(text, was, now, as)
 	default:
-		text.Kind = now.Kind
-		text.Tag = now.Tag
-		text.Value = now.Value
-		text.Style = now.Style
-		text.Content = now.Content
+		value := cmp.Or(as, now)
+		text.Kind = value.Kind
+		text.Tag = value.Tag
+		text.Value = value.Value
+		text.Style = value.Style
+		text.Content = value.Content
 	}
 }
 
-func mergeObject(text, was, now *yaml.Node) {
+func mergeObject(text, was, now, as *yaml.Node) {
+	unwritten := func(key string) bool { return as != nil && lookup(as, key) == nil } // it is a default
 	for i := len(text.Content) - 2; i >= 0; i -= 2 {
-		if lookup(now, text.Content[i].Value) == nil {
+		key := text.Content[i].Value
+		value := lookup(now, key)
+		if value == nil || unwritten(key) && !unchanged(lookup(was, key), value) {
 			text.Content = slices.Delete(text.Content, i, i+2)
 		}
 	}
@@ -104,29 +129,31 @@ func mergeObject(text, was, now *yaml.Node) {
 		key := now.Content[i]
 		value := now.Content[i+1]
 		before := lookup(was, key.Value)
-		if before != nil && sameValue(before, value) {
+		if unchanged(before, value) || unwritten(key.Value) {
 			continue
 		}
-		at := lookup(text, key.Value)
+		at, how := lookup(text, key.Value), lookup(as, key.Value)
 		if at == nil {
-			at = &yaml.Node{Kind: value.Kind, Tag: value.Tag}
-			text.Content = append(text.Content, key, at)
+			text.Content = append(text.Content, key, cmp.Or(how, value))
+			continue
 		}
-		mergeNode(at, before, value)
+		mergeNode(at, before, value, how)
 	}
 }
 
+func unchanged(was, now *yaml.Node) bool { return was != nil && sameValue(was, now) }
+
 // mergeList merges lists of objects with names.
-func mergeList(text, was, now *yaml.Node) {
+func mergeList(text, was, now, as *yaml.Node) {
 	var items []*yaml.Node
 	for _, item := range now.Content {
 		name := lookup(item, nameKey).Value
-		at, before := itemNamed(text, name), itemNamed(was, name)
+		at, before, how := itemNamed(text, name), itemNamed(was, name), itemNamed(as, name)
 		if at == nil || before == nil {
-			items = append(items, item)
+			items = append(items, cmp.Or(how, item))
 			continue
 		}
-		mergeNode(at, before, item)
+		mergeNode(at, before, item, how)
 		items = append(items, at)
 	}
 	text.Content = items
@@ -149,8 +176,11 @@ func haveNames(list *yaml.Node) bool {
 }
 
 func itemNamed(list *yaml.Node, name string) *yaml.Node {
+	if list == nil {
+		return nil
+	}
 	for _, item := range list.Content {
-		if lookup(item, nameKey).Value == name {
+		if n := lookup(item, nameKey); n != nil && n.Value == name {
 			return item
 		}
 	}

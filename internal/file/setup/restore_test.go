@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -77,6 +78,26 @@ spec:
 			}
 			require.Contains(t, string(restored.Data), tc.want)
 		})
+	}
+}
+
+// What the file lacks becomes as it was written, unless a default of that time was another one.
+func TestRestoreAsItWasWritten(t *testing.T) {
+	const begin = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n"
+	const written = begin + "  shards:\n  - name: alpha # the first\n  cacheServer: {} # for all\n"
+	now := read(t, begin+"  defaults: {logLevel: 4} # more\n  shards:\n  - name: beta\n")
+	text, err := Marshal(read(t, written).Setup)
+	require.NoError(t, err)
+	for name, tc := range map[string]struct{ setup, want string }{
+		"the same defaults": {string(text), written},
+		"other defaults":    {strings.Replace(string(text), "version: v0.32.3", "version: v0.32.2", 1), "version: v0.32.2"},
+	} {
+		revision, err := Parse("revision 1", []byte(tc.setup))
+		require.NoError(t, err)
+		restored, kept, err := now.Restore(revision.As([]byte(written)))
+		require.NoError(t, err)
+		require.True(t, kept, name)
+		require.Contains(t, string(restored.Data), tc.want, name)
 	}
 }
 

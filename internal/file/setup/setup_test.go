@@ -39,7 +39,7 @@ func valid(t testing.TB) map[string][]byte {
 func files(t testing.TB, dir string) []string {
 	paths, err := filepath.Glob(filepath.Join("testdata", dir, "*.yaml"))
 	require.NoError(t, err)
-	require.NotEmpty(t, paths)
+	require.NotEmpty(t, paths, "testdata/%s has no setup files", dir)
 	return paths
 }
 

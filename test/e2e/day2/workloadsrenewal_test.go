@@ -22,7 +22,7 @@ import (
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
@@ -89,7 +89,7 @@ func token(w *framework.Workloads, change func(string) string) string {
 	require.NoError(w, unstructured.SetNestedField(secret.Object, base64.StdEncoding.EncodeToString(raw), "data", api.KeyKubeconfig))
 	secret.SetManagedFields(nil)
 	// As kcpctl does, with all its fields: kcpctl does not overwrite those of others.
-	_, err = w.In("root:compute").Resource(framework.SecretGVR).Namespace(at.Namespace).Apply(w.Context(), at.Name, secret, metav1.ApplyOptions{FieldManager: kcp.FieldManager})
+	_, err = w.In("root:compute").Resource(framework.SecretGVR).Namespace(at.Namespace).Apply(w.Context(), at.Name, secret, metav1.ApplyOptions{FieldManager: object.FieldManager})
 	require.NoError(w, err)
 	return user.Token
 }

@@ -2,6 +2,7 @@ package long
 
 import (
 	"compress/gzip"
+	"encoding/base64"
 	"fmt"
 	"io"
 	"os"
@@ -13,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/client/etcd/database"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
@@ -37,7 +39,7 @@ metadata: {name: on-alpha}
 const withMarker = "--from-literal=password=e2e-marker"
 
 // secretsIn returns how the Secrets named confidential are stored on a shard, according to a backup: "plain", or the
-// name of the key that has encrypted them.
+// provider and the name of the key that have encrypted them.
 func secretsIn(t *testing.T, backup string, shard topology.ID) []string {
 	t.Helper()
 	packed, err := os.Open(filepath.Join(backup, archive.DatabaseFile(shard)))
@@ -56,16 +58,16 @@ func secretsIn(t *testing.T, backup string, shard topology.ID) []string {
 	db, err := database.Open(raw)
 	require.NoError(t, err)
 	defer db.Close()
-	encrypted := regexp.MustCompile(`^k8s:enc:secretbox:v1:(key-[0-9a-f]{16}):`)
+	encrypted := regexp.MustCompile(`^k8s:enc:((?:secretbox:v1|kms:v2):key-[0-9a-f]{16})[:.]`)
 	isSecret := regexp.MustCompile(`/secrets/[^/]+/default/confidential$`)
 	_, err = db.Read(isSecret.Match, func(key, value []byte, deleted bool) error {
 		switch name := encrypted.FindSubmatch(value); {
 		case deleted:
 			delete(stored, string(key))
-		case name != nil:
+		case name != nil && !strings.Contains(string(value), "e2e-marker"):
 			stored[string(key)] = string(name[1])
 		case strings.Contains(string(value), "e2e-marker"):
-			stored[string(key)] = "plain"
+			stored[string(key)] = "plain" // whatever its beginning says
 		default:
 			return fmt.Errorf("%s is neither encrypted nor plain", key)
 		}
@@ -141,6 +143,45 @@ func TestLocalEncryption(t *testing.T) {
 		readable(t)
 		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
 		require.Equal(t, []string{"plain", "plain"}, secretsIn(t, b.create(t), "root-shard"))
+		readable(t)
+	})
+}
+
+// A key that a user gives encrypts, and then a KMS.
+func TestLocalEncryptionWithAGivenKeyAndAKMS(t *testing.T) {
+	s := framework.NewLocal(t, "minimal")
+	s.Text = fmt.Sprintf(confidential, s.Name) + "  encryption: {}\n"
+	s.Write(t, s.Text)
+	b := newBackups(t, s)
+	stored := func(t *testing.T) string {
+		t.Helper()
+		all := secretsIn(t, b.create(t), "root-shard")
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	readable := func(t *testing.T) {
+		t.Helper()
+		r := s.Kubectl(t, "get", "secret", "confidential", "--namespace", "default", "--output", "jsonpath={.data.password}").OK(t)
+		require.Equal(t, "ZTJlLW1hcmtlcg==", r.Stdout)
+	}
+	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("given/by", 4)))
+	given := filepath.Join(t.TempDir(), "encryption")
+	require.NoError(t, os.MkdirAll(given, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(given, "encryption.key"), fmt.Appendf(nil, `{"key": %q}`, key), 0o600))
+	s.Sub(t, "certs", "import", filepath.Dir(given)).OK(t)
+	endpoint := serveKMS(t).endpoint
+	framework.Step(t, "a given key encrypts", func(t *testing.T) {
+		require.Contains(t, s.Up(t).Stderr, "The encryption of secrets is prepared: continue with ")
+		s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
+		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
+		require.Equal(t, "secretbox:v1:"+pki.EncryptionKeyName(key), stored(t))
+		readable(t)
+	})
+	framework.Step(t, "a KMS encrypts instead", func(t *testing.T) {
+		s.Edit(t, "encryption: {}", fmt.Sprintf("encryption: {kms: {endpoint: %q}}", endpoint))
+		require.Contains(t, s.Up(t).Stderr, "The rotation of the encryption key is not complete: continue with ")
+		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
+		require.Contains(t, stored(t), "kms:v2:")
 		readable(t)
 	})
 }
