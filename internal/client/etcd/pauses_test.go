@@ -10,7 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
-// dripping is a body of which a part arrives after each of some times.
+// dripping is a body that arrives in parts, each after a time.
 type dripping struct {
 	ctx   context.Context
 	after []time.Duration

@@ -81,7 +81,8 @@ func (c *Client) DeleteObject(ctx context.Context, p plan.Ref, seen *unstructure
 
 // PatchObject merges a patch into an object in a workspace, and returns the result. It fails if the object does not
 // exist.
-func (c *Client) PatchObject(ctx context.Context, p plan.Ref, patch map[string]any) (*unstructured.Unstructured, error) {
+func (c *Client) PatchObject(ctx context.Context, p plan.Ref, patch map[string]any) (
+	*unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if err != nil {
 		return nil, err
