@@ -28,7 +28,7 @@ var defects = []defect{
 	},
 	{
 		name: "the authorities of kcp-operator are not compared", file: "internal/engine/run/inherit.go",
-		old: "err != nil || p.Options.ReplaceAuthorities {", new: "err != nil || len(taken) > 0 {",
+		old: "err != nil || g.Options.ReplaceAuthorities {", new: "err != nil || len(taken) > 0 {",
 		steps: "up,down,predecessor", says: "kcp-operator has other authorities",
 	},
 	{
