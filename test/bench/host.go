@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -42,7 +43,9 @@ func onStandIn(ctx context.Context, setup string, do func(context.Context, *host
 	}
 	h := &host{dir: server.Dir, setup: filepath.Join(server.Dir, "kcp.yaml"), kcp: &kcpErrors{}}
 	defer h.kcp.end()
-	h.site = cluster.Add("kcp", fakekcp.New(h.kcp))
+	simulated := fakekcp.New(h.kcp)
+	simulated.Always("GET /metrics", fakekcp.Answer{Code: http.StatusOK, Body: shardMetrics()})
+	h.site = cluster.Add("kcp", simulated)
 	proxy, err := cluster.Proxy(func(p *standin.Proxy, s *standin.Site, w http.ResponseWriter, r *http.Request) {
 		h.requests.Add(1)
 		p.Do(s, w, r, nil)
@@ -58,6 +61,20 @@ func onStandIn(ctx context.Context, setup string, do func(context.Context, *host
 		return err
 	}
 	return do(ctx, h)
+}
+
+// shardSeries is the number of series that a shard without workspaces has.
+const shardSeries = 20_000
+
+// shardMetrics returns the metrics of a shard, with as many series as a real one has.
+func shardMetrics() string {
+	var b strings.Builder
+	b.WriteString("process_start_time_seconds 1\nprocess_resident_memory_bytes 4e+08\nprocess_cpu_seconds_total 1\n")
+	for i := range shardSeries {
+		fmt.Fprintf(&b, `apiserver_request_duration_seconds_bucket{component="kcp",dry_run="",group="apis.kcp.io",le="%d",`+
+			`resource="apibindings",scope="resource",subresource="",verb="GET",version="v1alpha2"} %d`+"\n", i%20, i)
+	}
+	return b.String()
 }
 
 // run runs a command of kcpctl on the setup, without the configuration of the user.

@@ -19,6 +19,8 @@ func operations() []operation {
 		{"up again", []string{"up"}},
 		{"diff", []string{"diff"}},
 		{"status", []string{"status"}},
+		{"top", []string{"top"}},
+		{"capacity", []string{"capacity"}},
 		{"certs renew", []string{"certs", "renew"}},
 		{"down --purge", []string{"down", "--purge", "--yes"}},
 	}

@@ -66,11 +66,22 @@ type FrontProxy struct {
 	PathMappings []PathMapping `json:"pathMappings,omitempty"`
 }
 
-// VirtualWorkspace is a separate server for the virtual workspaces of a shard.
+// VirtualWorkspace is a separate server for the virtual workspaces of a shard: the server of kcp, or your own server
+// beside it.
 type VirtualWorkspace struct {
 	// Name is a DNS label.
 	Name      string `json:"name"`
 	Component `json:",inline"`
+	// Command starts your own server: the path of its binary in image.repository, and its first arguments. It must
+	// accept the flags of kcp's virtual-workspaces. It does not replace the server of the shard's virtual workspaces.
+	// With --local, the binary must be in --kcp-bin-dir. Default: the server of kcp.
+	Command []string `json:"command,omitempty"`
+	// Path is the beginning of the paths for which front-proxies send requests to your own server, such as
+	// /services/example/. Default: they send none.
+	Path string `json:"path,omitempty"`
+	// KubeconfigSecret is a Secret whose key kubeconfig has the only kubeconfig of your own server. Default: the server
+	// is an administrator of its shard, as the server of kcp is.
+	KubeconfigSecret string `json:"kubeconfigSecret,omitempty"`
 	// Shard is the name of the shard. The name of the root shard is root. Default: root.
 	Shard string `json:"shard,omitempty"`
 	// URL is its address for clients, or auto (see Expose). Default: its Service.
@@ -79,6 +90,9 @@ type VirtualWorkspace struct {
 	// client certificates. Default: the first such front-proxy on its cluster, or the first one at all.
 	FrontProxy string `json:"frontProxy,omitempty"`
 }
+
+// Custom reports whether the server is a server of the user.
+func (v *VirtualWorkspace) Custom() bool { return len(v.Command) > 0 }
 
 // Kubeconfig is a kubeconfig for kcp with a client certificate.
 type Kubeconfig struct {

@@ -236,7 +236,7 @@ func virtualWorkspacesFlags(t *topology.Topology, c *topology.Component) []flag 
 	if r.VWShardExternalURL {
 		fl = append(fl, flag{"shard-external-url", c.ExternalURL})
 	}
-	if r.VWExternalAdmin {
+	if r.VWExternalAdmin && usesKubeconfig(t, c, topology.KubeconfigExternalLogicalClusterAdmin) {
 		fl = append(fl, externalLogicalClusterAdmin(c))
 	}
 	if usesKubeconfig(t, c, topology.KubeconfigCache) {

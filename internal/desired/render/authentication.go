@@ -138,7 +138,7 @@ func commaSeparated(lists ...[]string) string {
 func (b *objects) config() []source {
 	var items []item
 	var srcs []source
-	for _, files := range []func() ([]item, []source){b.proxying, b.tokens, b.authorization, b.audit} {
+	for _, files := range []func() ([]item, []source){b.proxying, b.tokens, b.authorization, b.audit, b.custom} {
 		own, referred := files()
 		items, srcs = append(items, own...), append(referred, srcs...)
 	}

@@ -13,11 +13,14 @@ import (
 func (b *objects) pathMapping() []byte {
 	var mappings []dict
 	for _, e := range b.r.t.EdgesFrom(b.c) {
-		for _, path := range topology.MappedPaths {
-			if e.PathMapping {
+		for _, s := range e.Servers {
+			if !e.PathMapping {
+				break
+			}
+			for _, path := range b.r.t.Component(s.Component).MappedPaths() {
 				mappings = append(mappings, dict{
 					"path":              path,
-					"backend":           e.URLFor(b.c.ID()),
+					"backend":           s.URL,
 					"backend_server_ca": b.c.Path(files.CA(e.Trust)),
 					"proxy_client_cert": b.c.Path(files.Cert(e.Cert)),
 					"proxy_client_key":  b.c.Path(files.Key(e.Cert)),

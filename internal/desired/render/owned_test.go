@@ -9,39 +9,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
-
-// everyKind has components of all kinds with extraArgs, with what adds flags to them.
-const everyKind = `spec:
-  external: {hostname: kcp.example.com}
-  featureGates: {WorkspaceMounts: true}
-  authorization: {webhook: {secret: hook, cacheAuthorizedTTL: 1m, cacheUnauthorizedTTL: 1m}, alwaysAllowPaths: [/version],
-    order: [AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook]}
-  homeWorkspaces: {creatorGroups: [staff]}
-  defaults: {logFormat: json, profilerPort: 6060}
-  audit:
-    policy: {rules: [{level: Metadata}]}
-    log: &backend
-      {mode: batch, batchBufferSize: 1, batchMaxSize: 1, batchMaxWait: 1s, batchThrottleEnable: true, batchThrottleQPS: 1,
-       batchThrottleBurst: 1, truncateMaxBatchSize: 9, truncateMaxEventSize: 9}
-    webhook: {<<: *backend, secret: hook, initialBackoff: 1s}
-  authentication:
-    mode: Everywhere
-    oidc: {issuerURL: "https://login.example.com", clientID: kcp}
-    tokenFile: {secret: tokens}
-    webhook: {secret: hook}
-    dropGroups: [a]
-    passOnGroups: [b]
-  cacheServer: {etcd: {managed: {quota: 1Gi, autoCompaction: 1h}}}
-  shards:
-  - {name: alpha}
-  - {name: beta, etcd: {external: {endpoints: ["https://etcd.example.com:2379"], tlsSecret: etcd}}}
-  - {name: gamma, etcd: {embedded: {}}}
-  virtualWorkspaces: [{name: alpha, shard: alpha}]
-  agents:
-  - {name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
-  workloads: {}
-`
 
 // tunable are the flags that kcpctl sets and extraArgs may replace: nothing else follows from them. The authentication
 // of tokens is among them, because shards can differ in it.
@@ -53,7 +22,7 @@ var tunable = []string{
 
 // Each flag that kcpctl sets is one of its program, and has an owner or is known to be tunable.
 func TestFlagsHaveOwners(t *testing.T) {
-	top, _, objects := rendered(t, everyKind)
+	top, _, objects := rendered(t, topologytest.EveryKind)
 	kinds := map[topology.Kind]bool{}
 	for _, c := range top.Components {
 		if !c.Runs() || c.Kind == topology.Physical { // a syncer has no extraArgs

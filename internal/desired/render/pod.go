@@ -84,6 +84,9 @@ type workload struct {
 
 func newWorkload(t *topology.Topology, s *pki.State, c *topology.Component, srcs []source) workload {
 	p := programOf(c.Kind)
+	if c.Custom != nil {
+		p.command = c.Custom.Command
+	}
 	w := workload{
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(read(c, srcs))},

@@ -43,6 +43,15 @@ func (b *objects) authorization() ([]item, []source) {
 	return nil, []source{{secret: a.Webhook.Secret, items: []item{file}}}
 }
 
+// custom returns the kubeconfig with which a server of virtual workspaces dials kcp, if it is the user's.
+func (b *objects) custom() ([]item, []source) {
+	if b.c.Custom == nil || b.c.Custom.KubeconfigSecret == "" {
+		return nil, nil
+	}
+	file := item{key: KubeconfigKey, path: files.Kubeconfig(topology.KubeconfigShard)}
+	return nil, []source{{secret: b.c.Custom.KubeconfigSecret, items: []item{file}}}
+}
+
 // workspaceFlags returns the flags for what a shard creates in kcp by itself. kcp has home workspaces unless they are
 // off.
 func workspaceFlags(t *topology.Topology) []flag {

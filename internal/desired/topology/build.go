@@ -286,7 +286,14 @@ func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	c.Serves, c.CacheServer = shard.ID(), b.setup.Spec.CacheServer != nil
 	c.Audit = shard.Audit
 	c.setFrontProxy(v.FrontProxy)
-	shard.VirtualWorkspaces, shard.VirtualWorkspaceURL = c.ID(), c.URL
+	if v.Custom() {
+		c.Custom = v
+		if !administers(c) {
+			c.Needs = append(c.Needs, c.Serves)
+		}
+	} else {
+		shard.VirtualWorkspaces, shard.VirtualWorkspaceURL = c.ID(), c.URL
+	}
 	b.add(c)
 }
 

@@ -99,11 +99,14 @@ var connections = []connection{
 		kubeconfig: KubeconfigShards, context: ContextSystemAdmin, wait: untilStarted, what: "identities of APIs"},
 	{from: proxies, to: shards, target: rootShard, at: nearURL, cert: CertRequestHeader, by: asProxy, pathMapping: true,
 		bundleFlag: FlagPathMapping, what: "requests of clients"},
+	{from: proxies, to: workspaces, at: mappedURL, cert: CertRequestHeader, by: asProxy, pathMapping: true,
+		bundleFlag: FlagPathMapping, what: "requests of clients"},
 
-	{from: workspaces, to: shards, target: servedShard, at: nearURL, cert: CertClient, by: asClient,
+	{from: workspaces, to: shards, when: administers, target: servedShard, at: nearURL, cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigShard, context: ContextShardBase, label: "serves", wait: untilReady,
 		what: "objects of the shard"},
-	{from: workspaces, to: proxies, target: frontProxy, at: frontProxyURL, cert: CertFrontProxyClient, by: asClient,
+	{from: workspaces, to: proxies, when: administers, target: frontProxy, at: frontProxyURL,
+		cert: CertFrontProxyClient, by: asClient,
 		kubeconfig: KubeconfigExternalLogicalClusterAdmin, context: ContextBase, wait: untilReady,
 		what: "workspaces of other shards"},
 
@@ -118,11 +121,11 @@ var connections = []connection{
 	{from: shards, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigCache, context: contextCache, label: "replicates", wait: untilStarted,
 		what: "cache"},
-	{from: workspaces, to: caches, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
+	{from: workspaces, to: caches, when: administers, target: cacheServer, at: nearURL, cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigCache, context: contextCache, what: "cache"},
 	// A cache that is embedded in the root shard is in no other shard, so a server of virtual workspaces finds it in
 	// its own shard only if that is the root shard (kcp: pkg/server/server.go).
-	{from: workspaces, to: shards, target: embeddedCache, at: nearURL, cert: CertClient, by: asClient,
+	{from: workspaces, to: shards, when: administers, target: embeddedCache, at: nearURL, cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigCache, context: contextCache, wait: untilStarted, what: "cache"},
 	// Requests for mounted workspaces go back to the front-proxies (kcp: pkg/server/localproxy.go).
 	{from: shards, to: proxies, when: (*Component).Mounts, at: mountURL, cert: CertMountsProxy, by: asProxy,
@@ -193,6 +196,10 @@ func embeddedCache(c *Component) ID {
 func servedShard(c *Component) ID { return c.Serves }
 func frontProxy(c *Component) ID  { return c.FrontProxy }
 
+// administers reports whether a server of virtual workspaces dials with certificates of the setup. With a kubeconfig of
+// the user, kcpctl does not know what it dials.
+func administers(c *Component) bool { return c.Custom == nil || c.Custom.KubeconfigSecret == "" }
+
 func managedEtcd(c *Component) ID {
 	if c.Storage == nil {
 		return ""
@@ -230,6 +237,14 @@ func mountURL(server, _ *Component) []Endpoint {
 }
 
 func nearURL(server, client *Component) []Endpoint { return at(server.URLFrom(client.Cluster)) }
+
+// mappedURL is the URL of a server to which front-proxies send the requests for a path.
+func mappedURL(server, _ *Component) []Endpoint {
+	if server.Custom == nil || server.Custom.Path == "" {
+		return nil
+	}
+	return at(server.URL)
+}
 
 func frontProxyURL(_, client *Component) []Endpoint { return at(client.FrontProxyURL) }
 

@@ -256,8 +256,11 @@ func (k Kind) Dials(to Kind) bool {
 }
 
 // Dials reports whether c dials another component by a URL that its setup file may have to name. Of both it needs the
-// kind, the name and, for a server of virtual workspaces, Serves.
+// kind, the name and, for a server of virtual workspaces, Serves and Custom.
 func (c *Component) Dials(other *Component) bool {
+	if other.Custom != nil && (c.Kind != FrontProxy || other.Custom.Path == "") || !administers(c) {
+		return false
+	}
 	return slices.ContainsFunc(connections, func(r connection) bool {
 		return slices.Contains(r.from, c.Kind) && slices.Contains(r.to, other.Kind) &&
 			(r.target == nil || r.target(c) == other.ID())

@@ -113,6 +113,17 @@ var (
 	ServedPaths = []string{"/livez", "/metrics", "/readyz"}
 )
 
+// MappedPaths returns the paths for which front-proxies send requests to c.
+func (c *Component) MappedPaths() []string {
+	switch {
+	case c.Custom == nil:
+		return MappedPaths
+	case c.Custom.Path == "":
+		return nil
+	}
+	return []string{c.Custom.Path}
+}
+
 // Directories below a component's configuration directory.
 const (
 	dirPKI            = "pki"

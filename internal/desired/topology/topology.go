@@ -135,6 +135,8 @@ type Component struct {
 	Serves ID
 	// CacheServer is set for a server of virtual workspaces if the setup has a cache server.
 	CacheServer bool
+	// Custom is a server of virtual workspaces that is a server of the user. Nil: it is kcp's.
+	Custom *v1alpha1.VirtualWorkspace
 	// VirtualWorkspaces is the server of a shard's virtual workspaces. It is empty if the shard serves them itself.
 	VirtualWorkspaces ID
 	// FrontProxy is the front-proxy through which a shard reaches the workspaces of other shards, and FrontProxyURL the
@@ -303,6 +305,8 @@ func (c *Component) ownExternalURL() string {
 // ownVirtualWorkspaceURL is the URL of virtual workspaces if the component serves them itself.
 func (c *Component) ownVirtualWorkspaceURL() string {
 	switch {
+	case c.Custom != nil:
+		return ""
 	case c.Kind == VirtualWorkspaces:
 		return c.URL
 	case c.VirtualWorkspaces == "":

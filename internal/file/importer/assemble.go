@@ -310,7 +310,7 @@ func shardName(o *object) string {
 	return o.ref(refShard)
 }
 
-// virtualWorkspaces sets the servers of virtual workspaces that shards refer to. Others have their own server.
+// virtualWorkspaces sets the servers of virtual workspaces that shards refer to, and servers with their own command.
 func (a *assembly) virtualWorkspaces() {
 	users := map[string][]*object{}
 	for _, o := range append([]*object{a.root}, a.reader.of(kindShard)...) {
@@ -319,34 +319,53 @@ func (a *assembly) virtualWorkspaces() {
 		}
 	}
 	for _, o := range a.reader.of(kindVirtualWorkspace) {
-		if len(users[o.name]) == 0 || len(o.command) > 0 {
-			o.find(NotMapped,
-				"a server of virtual workspaces that no shard refers to, or with a command of its own, is not part "+
-					"of a kcp installation",
-				"run it as a Deployment, with a certificate and a kubeconfig of kcpctl")
+		vw := o.custom
+		vw.Name, vw.Component = o.name, o.component
+		switch {
+		case vw.Custom():
+			vw.Shard = shardName(o)
+			for _, shard := range users[o.name] {
+				shard.refs[refVirtualWorkspace].find(NotMapped,
+					"a server with its own command serves beside the virtual workspaces of a shard",
+					"the shard serves its own virtual workspaces")
+			}
+		case len(users[o.name]) == 0:
+			o.find(NotMapped, "no shard refers to this server of virtual workspaces",
+				"to keep it as your own server, set command")
 			continue
-		}
-		served := users[o.name][0]
-		shard := topology.RootShardName
-		if served != a.root {
-			shard = served.name
-		}
-		for _, other := range users[o.name][1:] {
-			other.refs[refVirtualWorkspace].find(NotMapped,
-				"a server of virtual workspaces serves one shard, and this one serves another",
-				"the shard serves its own virtual workspaces")
-		}
-		if shardName(o) != shard {
-			o.find(Review, "its target is not the shard that refers to it",
-				"in a setup, it uses the shard that it serves")
+		default:
+			vw.Shard = a.served(o, users[o.name])
+			if vw.KubeconfigSecret != "" {
+				vw.KubeconfigSecret = ""
+				o.find(NotMapped, "kcpctl writes the kubeconfig with which kcp's own server dials its shard",
+					"check that the server needs no permissions but those of a shard")
+			}
 		}
 		o.prefix = fmt.Sprintf("spec.virtualWorkspaces[%d]", len(a.setup.Spec.VirtualWorkspaces))
-		vw := v1alpha1.VirtualWorkspace{Name: o.name, Component: o.component, Shard: shard}
 		if o.external.Hostname != "" {
 			vw.URL = fmt.Sprintf("https://%s:%d", o.external.Hostname, cmp.Or(o.external.Port, operatorPort))
 		}
 		a.setup.Spec.VirtualWorkspaces = append(a.setup.Spec.VirtualWorkspaces, vw)
 	}
+}
+
+// served returns the name of the shard that kcp's server of virtual workspaces works for: the first of those that refer
+// to it.
+func (a *assembly) served(o *object, users []*object) string {
+	shard := topology.RootShardName
+	if users[0] != a.root {
+		shard = users[0].name
+	}
+	for _, other := range users[1:] {
+		other.refs[refVirtualWorkspace].find(NotMapped,
+			"a server of virtual workspaces serves one shard, and this one serves another",
+			"the shard serves its own virtual workspaces")
+	}
+	if shardName(o) != shard {
+		o.find(Review, "its target is not the shard that refers to it",
+			"in a setup, it uses the shard that it serves")
+	}
+	return shard
 }
 
 // kubeconfigs sets the kubeconfigs.

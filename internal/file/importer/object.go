@@ -39,7 +39,7 @@ type object struct {
 	metadata   []func(*v1alpha1.CommonMetadata)
 	url        string
 	domain     string
-	command    []string
+	custom     v1alpha1.VirtualWorkspace
 	// virtualWorkspaceURL is the URL of the virtual workspaces of a shard.
 	virtualWorkspaceURL string
 	// late set fields when all objects are known.

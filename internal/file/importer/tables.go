@@ -216,15 +216,13 @@ func virtualWorkspaceRows() []row {
 			domainRow(),
 			mapped("spec.target.rootShardRef.name", "shard", refer(refRootShard)).noted(served),
 			mapped("spec.target.shardRef.name", "shard", refer(refShard)).noted(served),
-			mapped("spec.command", "", into(func(o *object) *[]string { return &o.command })).
-				noted("a server with its own command is not part of a kcp installation: run it as a Deployment, with " +
-					"a certificate and a kubeconfig of kcpctl"),
+			mapped("spec.command", "command", into(func(o *object) *[]string { return &o.custom.Command })),
 			lost("spec.initContainers", `[iI]nitContainer`,
-				"containers that prepare a server of your own are not part of a kcp installation",
+				"the setup file has no field for containers that prepare a server",
 				"run what they do as a Job, or add them to podTemplate.spec.initContainers"),
-			lost("spec.kubeconfigSecretRef", `[kK]ubeconfigSecret`,
-				"kcpctl writes the kubeconfig with which the server dials its shard",
-				"check that the server needs no permissions but those of a shard"),
+			mapped("spec.kubeconfigSecretRef.name", "kubeconfigSecret",
+				into(func(o *object) *string { return &o.custom.KubeconfigSecret })).noted(
+				"kcpctl writes the kubeconfig of a server without a command"),
 		},
 	)
 }

@@ -144,6 +144,9 @@ func TestDocumentedDefaults(t *testing.T) {
 		"FrontProxy.External":               {computed, computed},
 		"ShardSpec.FrontProxy":              {computed, computed},
 		"VirtualWorkspace.FrontProxy":       {computed, computed},
+		"VirtualWorkspace.Command":          {s.VirtualWorkspaces[0].Custom(), false},
+		"VirtualWorkspace.Path":             {s.VirtualWorkspaces[0].Path, ""},
+		"VirtualWorkspace.KubeconfigSecret": {s.VirtualWorkspaces[0].KubeconfigSecret, ""},
 		"FrontProxy.Serving":                {little.FrontProxies[0].Serving == nil, true},
 		"Serving.CA":                        {s.FrontProxies[0].Serving.CA, ""}, // clients use those of their system
 		"PathMapping.CA":                    {computed, computed},

@@ -177,7 +177,7 @@ func OwnHeader(m *v1alpha1.PathMapping) (field, value string) {
 
 // mappedPath requires a path that kcp can register beside its own. It registers each path with and without a trailing
 // slash, and ends if two are the same (kcp: pkg/proxy/lookup/lookup.go; net/http.ServeMux).
-func (v frontProxyFields) mappedPath(p *field.Path, path string) {
+func (v *fields) mappedPath(p *field.Path, path string) {
 	trimmed := strings.TrimRight(path, "/")
 	is := func(other string) bool { return strings.TrimRight(other, "/") == trimmed }
 	switch {

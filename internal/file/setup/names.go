@@ -227,6 +227,8 @@ type part struct {
 	// cache server.
 	serves string
 	cached bool
+	// custom is a server of virtual workspaces that is a server of the user.
+	custom *v1alpha1.VirtualWorkspace
 	// external is the address of a front-proxy for clients, and externalPath its path. It is nil for other kinds.
 	external     *v1alpha1.External
 	externalPath *field.Path
@@ -269,11 +271,15 @@ func parts(s *v1alpha1.Setup) []part {
 	}
 	for i := range spec.VirtualWorkspaces {
 		c := &spec.VirtualWorkspaces[i]
-		out = append(out, part{
+		p := part{
 			kind: topology.VirtualWorkspaces, name: c.Name, path: path.Child("virtualWorkspaces").Index(i),
 			Component: &c.Component, url: c.URL, serves: c.Shard, cached: spec.CacheServer != nil,
 			frontProxy: c.FrontProxy,
-		})
+		}
+		if c.Custom() {
+			p.custom = c
+		}
+		out = append(out, p)
 	}
 	return out
 }
@@ -283,7 +289,8 @@ func (p part) id() topology.ID { return topology.IDOf(p.kind, p.name) }
 
 // inTopology returns the fields of the component that determine which others it dials.
 func (p part) inTopology() *topology.Component {
-	return &topology.Component{Kind: p.kind, Name: p.name, Serves: topology.ShardID(p.serves), CacheServer: p.cached}
+	return &topology.Component{Kind: p.kind, Name: p.name, Serves: topology.ShardID(p.serves), CacheServer: p.cached,
+		Custom: p.custom}
 }
 
 func metadataName() *field.Path { return field.NewPath("metadata", "name") }

@@ -37,11 +37,13 @@ func (v placement) check() {
 func (v placement) servedToTenants() {
 	separate := map[string]bool{}
 	for _, s := range v.setup.Spec.VirtualWorkspaces {
-		separate[s.Shard] = true
+		if !s.Custom() {
+			separate[s.Shard] = true
+		}
 	}
 	for _, p := range v.parts {
 		shard := p.kind.IsShard() && !separate[p.id().ShortName()]
-		if !shard && p.kind != topology.VirtualWorkspaces || p.url != "" || p.virtualWorkspaceURL != "" {
+		if !shard && p.kind != topology.VirtualWorkspaces || p.custom != nil || p.url != "" || p.virtualWorkspaceURL != "" {
 			continue
 		}
 		tenants := v.tenants()

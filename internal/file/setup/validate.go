@@ -2,6 +2,7 @@ package setup
 
 import (
 	"slices"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -305,12 +306,47 @@ func (v *validator) virtualWorkspaces() {
 	v.virtualWorkspaceURL(field.NewPath("spec", "rootShard"), v.setup.Spec.RootShard.ShardSpec)
 	servers := map[string]string{}
 	for i, s := range v.setup.Spec.VirtualWorkspaces {
-		p := field.NewPath("spec", "virtualWorkspaces").Index(i).Child("shard")
+		at := field.NewPath("spec", "virtualWorkspaces").Index(i)
+		p := at.Child("shard")
 		v.reference(p, "shard", s.Shard, v.shardNames())
+		if s.Custom() {
+			v.customServer(at, &s)
+			continue
+		}
+		v.needsCommand(at.Child("path"), s.Path)
+		v.needsCommand(at.Child("kubeconfigSecret"), s.KubeconfigSecret)
 		if other, taken := servers[s.Shard]; taken {
 			v.invalid(p, s.Shard, "%s already serves this shard", other)
 		}
 		servers[s.Shard] = string(topology.IDOf(topology.VirtualWorkspaces, s.Name))
+	}
+}
+
+// needsCommand refuses a field for servers of the user.
+func (v *fields) needsCommand(p *field.Path, value string) {
+	if value != "" {
+		v.forbidden(p, "must not be set without command: it is for your own server")
+	}
+}
+
+// customServer checks the fields of a server of virtual workspaces that is a server of the user.
+func (v *validator) customServer(p *field.Path, s *v1alpha1.VirtualWorkspace) {
+	if s.Command[0] == "" {
+		v.required(p.Child("command").Index(0), "the path of a program")
+	}
+	if s.KubeconfigSecret != "" {
+		v.subdomain(p.Child("kubeconfigSecret"), s.KubeconfigSecret)
+	}
+	if s.Path == "" {
+		return
+	}
+	v.mappedPath(p.Child("path"), s.Path)
+	for i, f := range v.setup.Spec.FrontProxies {
+		for n, m := range f.PathMappings {
+			if strings.TrimRight(m.Path, "/") == strings.TrimRight(s.Path, "/") {
+				v.invalid(p.Child("path"), s.Path, "spec.frontProxies[%d].pathMappings[%d] has this path, too", i, n)
+			}
+		}
 	}
 }
 

@@ -20,6 +20,38 @@ const Header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: d
 // LocalDir is the state directory of a topology from BuildLocal.
 const LocalDir = "/state/demo"
 
+// EveryKind is a setup file that has components of all kinds with extraArgs, with what adds flags to them.
+const EveryKind = `spec:
+  external: {hostname: kcp.example.com}
+  featureGates: {WorkspaceMounts: true}
+  authorization: {webhook: {secret: hook, cacheAuthorizedTTL: 1m, cacheUnauthorizedTTL: 1m}, alwaysAllowPaths: [/version],
+    order: [AlwaysAllowGroups, AlwaysAllowPaths, RBAC, Webhook]}
+  homeWorkspaces: {creatorGroups: [staff]}
+  defaults: {logFormat: json, profilerPort: 6060}
+  audit:
+    policy: {rules: [{level: Metadata}]}
+    log: &backend
+      {mode: batch, batchBufferSize: 1, batchMaxSize: 1, batchMaxWait: 1s, batchThrottleEnable: true, batchThrottleQPS: 1,
+       batchThrottleBurst: 1, truncateMaxBatchSize: 9, truncateMaxEventSize: 9}
+    webhook: {<<: *backend, secret: hook, initialBackoff: 1s}
+  authentication:
+    mode: Everywhere
+    oidc: {issuerURL: "https://login.example.com", clientID: kcp}
+    tokenFile: {secret: tokens}
+    webhook: {secret: hook}
+    dropGroups: [a]
+    passOnGroups: [b]
+  cacheServer: {etcd: {managed: {quota: 1Gi, autoCompaction: 1h}}}
+  shards:
+  - {name: alpha}
+  - {name: beta, etcd: {external: {endpoints: ["https://etcd.example.com:2379"], tlsSecret: etcd}}}
+  - {name: gamma, etcd: {embedded: {}}}
+  virtualWorkspaces: [{name: alpha, shard: alpha}]
+  agents:
+  - {name: widgets, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
+  workloads: {}
+`
+
 // firstLocalPort is the lowest port of a topology from BuildLocal.
 const firstLocalPort = 7000
 

@@ -3,9 +3,14 @@ package day2
 import (
 	"fmt"
 	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
@@ -70,4 +75,46 @@ func serveExports(t *testing.T, s *framework.Setup, want ...string) {
 		}
 		return nil
 	})
+}
+
+// TestLocalCustomServer adds a server of virtual workspaces that is the user's own: front-proxies send the requests for
+// its path to it, with the identity of the client, and it reads kcp with its own kubeconfig.
+func TestLocalCustomServer(t *testing.T) {
+	s := framework.NewLocal(t, "minimal")
+	local := s.Runtime.(*framework.Local)
+	programs := t.TempDir()
+	for _, name := range []string{"cache-server", "kcp", "kcp-front-proxy", "virtual-workspaces"} {
+		require.NoError(t, os.Symlink(filepath.Join(local.Binaries, name), filepath.Join(programs, name)))
+	}
+	out, err := exec.CommandContext(t.Context(), "go", "build", "-o", programs, "../customserver").CombinedOutput()
+	require.NoError(t, err, "%s", out)
+	local.Binaries = programs
+	s.Up(t)
+	urls := func() string {
+		return s.Kubectl(t, "get", "apiexportendpointslice", "tenancy.kcp.io", "--output", "jsonpath={.status.endpoints[*].url}").OK(t).Stdout
+	}
+	before := urls()
+
+	s.Beside(t, "secrets/reader/kubeconfig", s.Kcpctl(t, "kubeconfig", "--user", "reader", "--group", "system:kcp:admin").OK(t).Stdout)
+	s.Write(t, s.Text+"spec:\n  virtualWorkspaces: [{name: custom, command: [/customserver], path: /services/custom/, kubeconfigSecret: reader}]\n")
+	s.Up(t)
+	framework.IsReady(t, s)
+	framework.ChangesNothing(t, s)
+	require.Equal(t, before, urls(), "the virtual workspaces of the shard stay where they are")
+	proxy := ""
+	for _, c := range s.BecomesReady(t).Components {
+		if c.ID == "front-proxy/main" {
+			proxy = c.URL
+		}
+	}
+	read := func(path string) string {
+		return s.KubectlAs(t, []string{"--user", "tenant", "--group", "system:authenticated"}, "get", "--server", proxy, "--raw", path).OK(t).Stdout
+	}
+	require.Equal(t, "tenant", read("/services/custom/user"))
+	require.Contains(t, read("/services/custom/workspaces"), "WorkspaceList")
+
+	s.Write(t, s.Text)
+	s.Up(t)
+	framework.IsReady(t, s)
+	framework.LeavesNothing(t, s)
 }
