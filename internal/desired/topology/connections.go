@@ -125,7 +125,8 @@ var connections = []connection{
 		kubeconfig: KubeconfigCache, context: contextCache, what: "cache"},
 	// A cache that is embedded in the root shard is in no other shard, so a server of virtual workspaces finds it in
 	// its own shard only if that is the root shard (kcp: pkg/server/server.go).
-	{from: workspaces, to: shards, when: administers, target: embeddedCache, at: nearURL, cert: CertClient, by: asClient,
+	{from: workspaces, to: shards, when: administers, target: embeddedCache, at: nearURL,
+		cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigCache, context: contextCache, wait: untilStarted, what: "cache"},
 	// Requests for mounted workspaces go back to the front-proxies (kcp: pkg/server/localproxy.go).
 	{from: shards, to: proxies, when: (*Component).Mounts, at: mountURL, cert: CertMountsProxy, by: asProxy,

@@ -320,7 +320,8 @@ func (a *assembly) virtualWorkspaces() {
 	}
 	for _, o := range a.reader.of(kindVirtualWorkspace) {
 		vw := o.custom
-		vw.Name, vw.Component = o.name, o.component
+		vw.Name = o.name
+		vw.Component = o.component
 		switch {
 		case vw.Custom():
 			vw.Shard = shardName(o)

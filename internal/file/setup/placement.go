@@ -43,7 +43,8 @@ func (v placement) servedToTenants() {
 	}
 	for _, p := range v.parts {
 		shard := p.kind.IsShard() && !separate[p.id().ShortName()]
-		if !shard && p.kind != topology.VirtualWorkspaces || p.custom != nil || p.url != "" || p.virtualWorkspaceURL != "" {
+		serves := shard || p.kind == topology.VirtualWorkspaces && p.custom == nil
+		if !serves || p.url != "" || p.virtualWorkspaceURL != "" {
 			continue
 		}
 		tenants := v.tenants()
