@@ -81,7 +81,7 @@ var alerts = []alert{
 		summary: "The members of {{ $labels.kcp_component }} have no leader: nothing can be written.",
 	},
 	{
-		name: "KcpEtcdQuotaNear", of: etcds, after: "10m", severity: warning, check: "KCP102",
+		name: "KcpEtcdQuotaNear", of: etcds, after: "10m", severity: warning, check: "KCP103",
 		expr: `max by (kcp_component) (etcd_mvcc_db_total_size_in_bytes{$kcp}` +
 			` / etcd_server_quota_backend_bytes{$kcp}) > 0.8`,
 		summary: "The data of {{ $labels.kcp_component }} has {{ $value | humanizePercentage }} of the size at which" +
