@@ -62,7 +62,6 @@ if [ -z "${E2E_KUBECONFIG:-}" ]; then
 		done
 		testbed packages prometheus
 		testbed image prometheus
-		testbed image prometheus-operator
 	fi
 	PATH="$(testbed bin-dir kubectl):$PATH"
 elif ! command -v kubectl >/dev/null; then

@@ -39,8 +39,6 @@ func images() []setImage {
 		agentImage(),
 		newImage("quay.io/prometheus/prometheus:v3.13.1", prometheusSet(), "/bin",
 			image.Config{User: image.NonRoot, Entrypoint: []string{"/bin/prometheus"}, WorkingDir: "/tmp"}),
-		newImage("quay.io/prometheus-operator/prometheus-config-reloader:v0.93.1", operatorSet(), "/bin",
-			image.Config{User: image.NonRoot, Entrypoint: []string{"/bin/prometheus-config-reloader"}}),
 	}
 }
 

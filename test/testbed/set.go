@@ -25,7 +25,7 @@ type binary struct {
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), olderKcpSet(),
-		agentSet(), webSet(), prometheusSet(), operatorSet(),
+		agentSet(), webSet(), prometheusSet(),
 	}
 }
 
@@ -76,18 +76,7 @@ func prometheusSet() buildSet {
 		name: "prometheus", version: "v0.313.1",
 		binaries: commands("github.com/prometheus/prometheus/cmd/", "prometheus"),
 		stamps:   []string{"github.com/prometheus/common/version.Version=3.13.1"},
-		tags:     prometheusTags, onDemand: true,
-	}
-}
-
-const prometheusTags = "remove_all_sd,enable_kubernetes_sd"
-
-// operatorSet is the Prometheus operator, and what reloads the files of its Prometheus.
-func operatorSet() buildSet {
-	return buildSet{
-		name: "prometheus-operator", version: "v0.93.1",
-		binaries: commands("github.com/prometheus-operator/prometheus-operator/cmd/", "operator", "prometheus-config-reloader"),
-		tags:     prometheusTags, onDemand: true,
+		tags:     "remove_all_sd,enable_kubernetes_sd", onDemand: true,
 	}
 }
 

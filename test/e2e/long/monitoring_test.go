@@ -55,10 +55,10 @@ func TestClusterMonitoring(t *testing.T) {
 		}
 	})
 	framework.Step(t, "the certificate is for metrics only", p.readsOnlyMetrics)
-	framework.Step(t, "nothing fires", func(t *testing.T) {
-		all, err := p.alerts()
-		require.NoError(t, err)
-		require.Empty(t, all)
+	framework.Step(t, "nothing is wrong", func(t *testing.T) {
+		for _, name := range []string{"KcpShardDown", "KcpEtcdQuotaNear", "KcpCertificateEnds"} {
+			p.ends(t, name, "")
+		}
 	})
 	framework.Step(t, "an etcd is almost full", p.fill)
 	framework.Step(t, "a shard is stopped", func(t *testing.T) {
@@ -75,27 +75,6 @@ func TestClusterMonitoring(t *testing.T) {
 		p.fires(t, "KcpCertificateEnds", "")
 		p.up(t)
 		p.ends(t, "KcpCertificateEnds", "")
-	})
-}
-
-// TestClusterMonitoringOperator runs the Prometheus operator and a Prometheus in another namespace than the setup.
-func TestClusterMonitoringOperator(t *testing.T) {
-	s := framework.NewCluster(t, "minimal")
-	s.Write(t, s.Text+"spec:\n  monitoring: {prometheusOperator: {labels: {release: prometheus}}, rules: true}\n")
-	framework.Step(t, "without the operator", func(t *testing.T) { s.Kcpctl(t, "up").Refused(t, 1, "KCP017", "PodMonitor") })
-	p := startOperator(t, s)
-	framework.Step(t, "up", func(t *testing.T) { s.Up(t) })
-	framework.Step(t, "a second up writes nothing", func(t *testing.T) { framework.ChangesNothing(t, s) })
-	framework.Step(t, "the operator starts a Prometheus", p.becomesReady)
-	framework.Step(t, "all components are scraped", func(t *testing.T) { p.scrapes(t, "etcd/root", "front-proxy/main", "root-shard") })
-	framework.Step(t, "the alerts are loaded", func(t *testing.T) {
-		rules := p.rules(t)
-		t.Log(rules)
-		require.Subset(t, rules, []string{"KcpShardDown", "KcpEtcdQuotaNear", "KcpCertificateEnds"})
-	})
-	framework.Step(t, "a shard is stopped", func(t *testing.T) {
-		p.onCluster(t, "scale", "deployment", s.Name+"-root", "--replicas=0").OK(t)
-		p.fires(t, "KcpShardDown", "root-shard")
 	})
 }
 

@@ -1,7 +1,6 @@
 package long
 
 import (
-	"context"
 	"encoding/base64"
 	"encoding/json"
 	"errors"
@@ -27,25 +26,16 @@ type prometheus struct {
 	*framework.Setup
 
 	cluster *framework.Cluster
-	// pod is the pod in the namespace.
-	namespace, pod, address string
+	address string
 	// dir has the files that kcpctl has made for it.
 	dir string
-}
-
-// newPrometheus gives the images of some sets of the testbed to the node.
-func newPrometheus(t *testing.T, s *framework.Setup, namespace, pod string, sets ...string) *prometheus {
-	t.Helper()
-	for _, set := range sets {
-		framework.Command{Name: framework.Given(t, "E2E_TESTBED"), Args: []string{"image", set}}.Run(t.Context(), t).OK(t)
-	}
-	return &prometheus{Setup: s, cluster: s.Runtime.(*framework.Cluster), namespace: namespace, pod: pod, dir: t.TempDir()}
 }
 
 // startPrometheus starts a Prometheus in the namespace of a setup, with the permissions that it needs and no others.
 func startPrometheus(t *testing.T, s *framework.Setup) *prometheus {
 	t.Helper()
-	p := newPrometheus(t, s, s.Name, "prometheus", "prometheus")
+	framework.Command{Name: framework.Given(t, "E2E_TESTBED"), Args: []string{"image", "prometheus"}}.Run(t.Context(), t).OK(t)
+	p := &prometheus{Setup: s, cluster: s.Runtime.(*framework.Cluster), dir: t.TempDir()}
 	for _, o := range p.cluster.List(t.Context(), t, "secrets,configmaps", "--namespace", s.Name, "--selector", "kcpctl.dev/component=monitoring") {
 		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
 		for name, value := range data {
@@ -59,31 +49,13 @@ func startPrometheus(t *testing.T, s *framework.Setup) *prometheus {
 		}
 	}
 	p.hurry(t)
-	p.apply(t, "testdata/prometheus.yaml")
-	p.becomesReady(t)
-	return p
-}
-
-// startOperator starts the Prometheus operator. Its kinds are removed with it: they are not in a namespace.
-func startOperator(t *testing.T, s *framework.Setup) *prometheus {
-	t.Helper()
-	s.Runtime.(*framework.Cluster).MakeNamespace(t)
-	p := newPrometheus(t, s, s.Name+"-prometheus", "prometheus-p-0", "prometheus", "prometheus-operator")
-	kinds := filepath.Join(p.dir, "kinds.yaml")
-	p.onCluster(t, "run", "kinds", "--image=quay.io/prometheus-operator/prometheus-config-reloader:v0.93.1", "--restart=Never",
-		"--command", "--", "/bin/operator", "crds").OK(t)
-	p.onCluster(t, "wait", "pod/kinds", "--for=jsonpath={.status.phase}=Succeeded", "--timeout=2m").OK(t)
-	printed := p.onCluster(t, "logs", "kinds").OK(t)
-	p.onCluster(t, "delete", "pod", "kinds").OK(t)
-	require.NoError(t, os.WriteFile(kinds, []byte(printed.Stdout), 0o600))
-	t.Cleanup(func() {
-		ctx := context.Background()
-		p.cluster.Kubectl("delete", "clusterrolebinding/"+s.Name+"-operator", "namespace/"+p.namespace, "--wait=false").Run(ctx, t).OK(t)
-		p.cluster.Kubectl("delete", "--wait=false", "--filename", kinds).Run(ctx, t).OK(t)
-	})
-	p.cluster.Kubectl("apply", "--server-side", "--filename", kinds).Run(t.Context(), t).OK(t)
-	p.cluster.Kubectl("wait", "--for=condition=Established", "--filename", kinds).Run(t.Context(), t).OK(t)
-	p.apply(t, "testdata/operator.yaml")
+	manifest, err := os.ReadFile("testdata/prometheus.yaml")
+	require.NoError(t, err)
+	apply := p.cluster.Kubectl("apply", "--server-side", "--namespace", s.Name, "--filename", "-")
+	apply.Stdin = strings.ReplaceAll(string(manifest), "NAME", s.Name)
+	apply.Run(t.Context(), t).OK(t)
+	p.onCluster(t, "wait", "pod/prometheus", "--for=condition=Ready", "--timeout=4m").OK(t)
+	p.address = p.onCluster(t, "get", "pod", "prometheus", "--output", "jsonpath={.status.podIP}").OK(t).Stdout + ":9090"
 	return p
 }
 
@@ -91,28 +63,6 @@ func startOperator(t *testing.T, s *framework.Setup) *prometheus {
 func (p *prometheus) onCluster(t *testing.T, args ...string) framework.Result {
 	t.Helper()
 	return p.cluster.Kubectl(append([]string{"--namespace", p.Name}, args...)...).Run(t.Context(), t)
-}
-
-func (p *prometheus) apply(t *testing.T, file string) {
-	t.Helper()
-	raw, err := os.ReadFile(file)
-	require.NoError(t, err)
-	apply := p.cluster.Kubectl("apply", "--server-side", "--namespace", p.Name, "--filename", "-")
-	apply.Stdin = strings.ReplaceAll(string(raw), "NAME", p.Name)
-	apply.Run(t.Context(), t).OK(t)
-}
-
-// becomesReady waits until the pod is ready, and finds its address.
-func (p *prometheus) becomesReady(t *testing.T) {
-	framework.Eventually(t.Context(), t, func() error {
-		r := p.cluster.Kubectl("wait", "--namespace", p.namespace, "pod/"+p.pod, "--for=condition=Ready", "--timeout=1m").Run(t.Context(), t)
-		if r.Code != 0 {
-			return errors.New(r.Stderr)
-		}
-		return nil
-	})
-	ip := p.cluster.Kubectl("get", "--namespace", p.namespace, "pod", p.pod, "--output", "jsonpath={.status.podIP}").Run(t.Context(), t).OK(t)
-	p.address = ip.Stdout + ":9090"
 }
 
 // hurry gives the Prometheus the alerts of the setup with a shorter time until they fire. Nothing else differs.
@@ -184,34 +134,6 @@ func (p *prometheus) scrapes(t *testing.T, components ...string) {
 	require.Len(t, series, len(components))
 }
 
-// rules returns the names of the alerts that are loaded.
-func (p *prometheus) rules(t *testing.T) (out []string) {
-	t.Helper()
-	var data struct {
-		Groups []struct {
-			Rules []struct{ Name, Health string }
-		}
-	}
-	framework.Eventually(t.Context(), t, func() error {
-		out = nil
-		if err := p.get("rules", &data); err != nil {
-			return err
-		}
-		for _, g := range data.Groups {
-			for _, r := range g.Rules {
-				if out = append(out, r.Name); r.Health != "ok" {
-					return fmt.Errorf("%s is %s", r.Name, r.Health)
-				}
-			}
-		}
-		if len(out) == 0 {
-			return errors.New("no rules")
-		}
-		return nil
-	})
-	return out
-}
-
 // alert is an alert that is pending or fires.
 type alert struct {
 	State               string
@@ -224,11 +146,11 @@ func (p *prometheus) alerts() ([]alert, error) {
 	return data.Alerts, err
 }
 
-// firing returns the alert with a name about a component if it fires.
+// firing returns the alert with a name about a component, or any without one, if it fires.
 func (p *prometheus) firing(name, component string) (found alert, ok bool, err error) {
 	all, err := p.alerts()
 	i := slices.IndexFunc(all, func(a alert) bool {
-		return a.State == "firing" && a.Labels["alertname"] == name && a.Labels["kcp_component"] == component
+		return a.State == "firing" && a.Labels["alertname"] == name && (component == "" || a.Labels["kcp_component"] == component)
 	})
 	if i < 0 {
 		return alert{}, false, err
