@@ -126,7 +126,7 @@ func TestDashboard(t *testing.T) {
 		require.Positive(t, p.GridPos.W*p.GridPos.H, p.Title)
 		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
 			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
-				require.Empty(t, cells[[2]int{x, y}], "%s is over another panel", p.Title)
+				require.Empty(t, cells[[2]int{x, y}], "%s overlaps another panel", p.Title)
 				cells[[2]int{x, y}] = p.Title
 			}
 		}

@@ -31,7 +31,9 @@ var (
 	shards  = []topology.Kind{topology.RootShard, topology.Shard}
 	proxies = []topology.Kind{topology.FrontProxy}
 	etcds   = []topology.Kind{topology.Etcd}
-	others  = []topology.Kind{topology.Etcd, topology.CacheServer, topology.Agent, topology.Workloads, topology.Physical}
+	others  = []topology.Kind{
+		topology.Etcd, topology.CacheServer, topology.Agent, topology.Workloads, topology.Physical,
+	}
 )
 
 // alerts is the table of alerts. The check of kcpctl of each has an explanation.

@@ -19,7 +19,8 @@ const (
 	metricQuota    = "etcd_server_quota_backend_bytes"
 )
 
-// almostFull is the share of its quota from which on an etcd counts as almost full, also for the alert KcpEtcdQuotaNear.
+// almostFull is the share of its quota from which on an etcd counts as almost full, also for the alert
+// KcpEtcdQuotaNear.
 const almostFull = 0.8
 
 // room asks every managed etcd for the size of its database.
