@@ -61,6 +61,7 @@ if [ -z "${E2E_KUBECONFIG:-}" ]; then
 			testbed image kcp-v0.32.2 --node $node
 		done
 		testbed packages prometheus
+		testbed image prometheus
 	fi
 	PATH="$(testbed bin-dir kubectl):$PATH"
 elif ! command -v kubectl >/dev/null; then

@@ -89,7 +89,7 @@ func (t *testbed) compile(ctx context.Context, s buildSet, names []string) error
 		flags += " -X " + stamp
 	}
 	out := filepath.Join(module, ".out")
-	args := []string{"-trimpath", "-buildvcs=false", "-ldflags", flags, "-o", out + string(filepath.Separator)}
+	args := []string{"-trimpath", "-buildvcs=false", "-tags", s.tags, "-ldflags", flags, "-o", out + string(filepath.Separator)}
 	binaries := slices.DeleteFunc(slices.Clone(s.binaries), func(b binary) bool { return !slices.Contains(names, b.name) })
 	for _, b := range binaries {
 		args = append(args, b.pkg)

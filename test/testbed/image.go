@@ -37,6 +37,8 @@ func images() []setImage {
 		kcpImage(kcpSet("v0.32.3")),
 		kcpImage(olderKcpSet()),
 		agentImage(),
+		newImage("quay.io/prometheus/prometheus:v3.13.1", prometheusSet(), "/bin",
+			image.Config{User: image.NonRoot, Entrypoint: []string{"/bin/prometheus"}, WorkingDir: "/tmp"}),
 	}
 }
 

@@ -12,6 +12,7 @@ type buildSet struct {
 	version  string
 	binaries []binary
 	stamps   []string // package variables with the version of the binaries: import/path.name=value
+	tags     string   // build tags
 	patched  bool     // needs the patched virtual-workspace-framework
 	onDemand bool     // only long tests need it, so "up" and "build" do not build it unasked
 }
@@ -24,7 +25,7 @@ type binary struct {
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), olderKcpSet(),
-		agentSet(), webSet(),
+		agentSet(), webSet(), prometheusSet(),
 	}
 }
 
@@ -66,6 +67,17 @@ func pauseSet() buildSet {
 // webSet is the HTTP server of webImages. A change of its source needs another version.
 func webSet() buildSet {
 	return buildSet{name: "web", version: "v1", binaries: []binary{{"web", "."}}, onDemand: true}
+}
+
+// prometheusSet is a Prometheus without its pages and with only one service discovery: each of the others adds modules
+// of a cloud.
+func prometheusSet() buildSet {
+	return buildSet{
+		name: "prometheus", version: "v0.313.1",
+		binaries: commands("github.com/prometheus/prometheus/cmd/", "prometheus"),
+		stamps:   []string{"github.com/prometheus/common/version.Version=3.13.1"},
+		tags:     "remove_all_sd,enable_kubernetes_sd", onDemand: true,
+	}
 }
 
 func kcpSet(version string) buildSet {

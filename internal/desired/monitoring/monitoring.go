@@ -38,8 +38,8 @@ func Kept() string { return strings.Join(kept, "|") }
 // Subject is the components of an installation on a cluster, about which alerts and dashboards are.
 type Subject struct {
 	Setup, Installation, Namespace string
-	// Kinds are the kinds of the components.
-	Kinds []topology.Kind
+	// Components are those that run.
+	Components []topology.ID
 	// RenewBy is when kcpctl should have renewed the first certificate of the setup. Certificate names it.
 	RenewBy     time.Time
 	Certificate string
@@ -47,7 +47,8 @@ type Subject struct {
 
 // has reports whether one of the components is of one of some kinds, or kinds is nil.
 func (s Subject) has(kinds []topology.Kind) bool {
-	return kinds == nil || slices.ContainsFunc(kinds, func(k topology.Kind) bool { return slices.Contains(s.Kinds, k) })
+	return kinds == nil ||
+		slices.ContainsFunc(s.Components, func(id topology.ID) bool { return slices.Contains(kinds, id.Kind()) })
 }
 
 // of returns an expression about the subject. In the tables, $kcp stands for the installation, and $window for how much

@@ -16,12 +16,20 @@ import (
 
 // all is a setup with components of all kinds.
 var all = Subject{
-	Setup: "demo", Installation: "demo-x7k2m9qd", Namespace: "kcp", Kinds: topology.Kinds(),
+	Setup: "demo", Installation: "demo-x7k2m9qd", Namespace: "kcp", Components: ofKinds(topology.Kinds()...),
 	RenewBy: time.Date(2027, 11, 5, 0, 0, 0, 0, time.UTC), Certificate: "demo-root-server",
 }
 
-// others are the metrics that Prometheus makes itself, or gets from the kubelet and from kube-state-metrics.
-var others = []string{"up", "container_memory_working_set_bytes", "kube_pod_container_resource_limits"}
+// ofKinds returns a component of each of some kinds.
+func ofKinds(kinds ...topology.Kind) (out []topology.ID) {
+	for _, k := range kinds {
+		out = append(out, topology.IDOf(k, "a"))
+	}
+	return out
+}
+
+// foreign are the metrics that Prometheus makes itself, or gets from the kubelet and from kube-state-metrics.
+var foreign = []string{"up", "container_memory_working_set_bytes", "kube_pod_container_resource_limits"}
 
 var (
 	metric  = regexp.MustCompile(`([a-z_]+)\{`)
@@ -37,7 +45,7 @@ func metrics(t *testing.T, expr string) []string {
 		out = append(out, m[1])
 	}
 	rest := regexp.MustCompile(`[a-z_]+\{[^}]*\}(\[[^\]]*\])?`).ReplaceAllString(keyword.ReplaceAllString(expr, ""), "")
-	rest = call.ReplaceAllString(strings.NewReplacer(" or ", " ", "max ", "", "min ", "", "sum ", "").Replace(rest), "")
+	rest = call.ReplaceAllString(strings.NewReplacer(" or ", " ", "$expected", "", "max ", "", "min ", "", "sum ", "").Replace(rest), "")
 	require.NotRegexp(t, word, rest, "a metric without labels in %s", expr)
 	return out
 }
@@ -52,7 +60,7 @@ func TestMetricsAreKept(t *testing.T) {
 		used = append(used, metrics(t, p.expr)...)
 	}
 	slices.Sort(used)
-	used = slices.DeleteFunc(slices.Compact(used), func(name string) bool { return slices.Contains(others, name) })
+	used = slices.DeleteFunc(slices.Compact(used), func(name string) bool { return slices.Contains(foreign, name) })
 	require.Equal(t, used, slices.Sorted(slices.Values(kept)))
 	require.Regexp(t, "^("+Kept()+")$", "kcp_workspace_count")
 	require.NotRegexp(t, "^("+Kept()+")$", "apiserver_request_duration_seconds_bucket")
@@ -79,10 +87,11 @@ func TestRules(t *testing.T) {
 // A cluster has no alerts about kinds of components that it does not have.
 func TestRulesOfSomeKinds(t *testing.T) {
 	s := all
-	s.Kinds = []topology.Kind{topology.FrontProxy}
+	s.Components = ofKinds(topology.FrontProxy)
 	text := fmt.Sprint(Rules(s))
 	require.Contains(t, text, "KcpFrontProxyDown")
-	for _, other := range []string{"KcpShardDown", "Etcd", "KcpCertificateEnds", "KcpClusterNotReady"} {
+	require.Contains(t, text, `or label_replace(vector(0), "kcp_component", "front-proxy/a", "", "")) == 0`)
+	for _, other := range []string{"KcpShardDown", "Etcd", "KcpCertificateEnds", "KcpClusterNotReady", "KcpComponentDown"} {
 		require.NotContains(t, text, other)
 	}
 }
@@ -93,25 +102,40 @@ func TestDashboard(t *testing.T) {
 	var d struct {
 		UID, Title string
 		Panels     []struct {
-			Title   string
-			GridPos struct{ X, Y, W, H int }
-			Targets []struct{ Expr string }
+			Title       string
+			GridPos     struct{ X, Y, W, H int }
+			Datasource  struct{ Type, UID string }
+			FieldConfig struct{ Defaults struct{ Unit string } }
+			Targets     []struct{ Expr string }
+		}
+		Templating struct {
+			List []struct{ Name, Type, Query string }
 		}
 	}
 	require.NoError(t, json.Unmarshal(text, &d))
 	require.Equal(t, "kcp-x7k2m9qd", d.UID)
+	require.Equal(t, []struct{ Name, Type, Query string }{{"datasource", "datasource", "prometheus"}}, d.Templating.List)
 	require.Len(t, d.Panels, len(panels))
-	seen := map[[2]int]bool{}
+	titles, cells := map[string]bool{}, map[[2]int]string{}
 	for _, p := range d.Panels {
-		at := [2]int{p.GridPos.X, p.GridPos.Y}
-		require.False(t, seen[at], p.Title)
-		seen[at] = true
+		require.NotEmpty(t, p.Title)
+		require.False(t, titles[p.Title], p.Title)
+		titles[p.Title] = true
+		require.NotEmpty(t, p.FieldConfig.Defaults.Unit, p.Title)
+		require.Equal(t, "prometheus ${datasource}", p.Datasource.Type+" "+p.Datasource.UID, p.Title)
+		require.Positive(t, p.GridPos.W*p.GridPos.H, p.Title)
+		for x := p.GridPos.X; x < p.GridPos.X+p.GridPos.W; x++ {
+			for y := p.GridPos.Y; y < p.GridPos.Y+p.GridPos.H; y++ {
+				require.Empty(t, cells[[2]int{x, y}], "%s overlaps another panel", p.Title)
+				cells[[2]int{x, y}] = p.Title
+			}
+		}
 		require.LessOrEqual(t, p.GridPos.X+p.GridPos.W, 24)
 		require.Contains(t, p.Targets[0].Expr, `{kcp_installation="demo-x7k2m9qd"`)
 		require.NotContains(t, strings.ReplaceAll(p.Targets[0].Expr, "$__rate_interval", ""), "$")
 	}
 	s := all
-	s.Kinds = []topology.Kind{topology.RootShard, topology.FrontProxy}
+	s.Components = ofKinds(topology.RootShard, topology.FrontProxy)
 	text, err = Dashboard(s)
 	require.NoError(t, err)
 	require.NotContains(t, string(text), "etcd_")

@@ -3,6 +3,7 @@ package monitoring
 import (
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -30,6 +31,9 @@ var (
 	shards  = []topology.Kind{topology.RootShard, topology.Shard}
 	proxies = []topology.Kind{topology.FrontProxy}
 	etcds   = []topology.Kind{topology.Etcd}
+	others  = []topology.Kind{
+		topology.Etcd, topology.CacheServer, topology.Agent, topology.Workloads, topology.Physical,
+	}
 )
 
 // alerts is the table of alerts. The check of kcpctl of each has an explanation.
@@ -40,17 +44,18 @@ var alerts = []alert{
 	},
 	{
 		name: "KcpShardDown", of: shards, after: "3m", severity: critical, check: "KCP101",
-		expr:    `max by (kcp_component) (up{$kcp,kcp_component=~"root-shard|shard/.+"}) == 0`,
+		expr:    `max by (kcp_component) (up{$kcp,kcp_component=~"root-shard|shard/.+"} or $expected) == 0`,
 		summary: "No replica of {{ $labels.kcp_component }} answers: its workspaces cannot be used.",
 	},
 	{
 		name: "KcpFrontProxyDown", of: proxies, after: "3m", severity: critical, check: "KCP101",
-		expr:    `max by (kcp_component) (up{$kcp,kcp_component=~"front-proxy/.+"}) == 0`,
+		expr:    `max by (kcp_component) (up{$kcp,kcp_component=~"front-proxy/.+"} or $expected) == 0`,
 		summary: "No replica of {{ $labels.kcp_component }} answers.",
 	},
 	{
-		name: "KcpComponentDown", after: "10m", severity: warning, check: "KCP101",
-		expr:    `max by (kcp_component) (up{$kcp,kcp_component!~"root-shard|shard/.+|front-proxy/.+"}) == 0`,
+		name: "KcpComponentDown", of: others, after: "10m", severity: warning, check: "KCP101",
+		expr: `max by (kcp_component) (up{$kcp,kcp_component!~"root-shard|shard/.+|front-proxy/.+"} or $expected)` +
+			` == 0`,
 		summary: "No replica of {{ $labels.kcp_component }} answers.",
 	},
 	{
@@ -78,7 +83,7 @@ var alerts = []alert{
 		summary: "The members of {{ $labels.kcp_component }} have no leader: nothing can be written.",
 	},
 	{
-		name: "KcpEtcdQuotaNear", of: etcds, after: "10m", severity: warning, check: "KCP102",
+		name: "KcpEtcdQuotaNear", of: etcds, after: "10m", severity: warning, check: "KCP103",
 		expr: `max by (kcp_component) (etcd_mvcc_db_total_size_in_bytes{$kcp}` +
 			` / etcd_server_quota_backend_bytes{$kcp}) > 0.8`,
 		summary: "The data of {{ $labels.kcp_component }} has {{ $value | humanizePercentage }} of the size at which" +
@@ -115,7 +120,8 @@ func Rules(s Subject) []map[string]any {
 			continue
 		}
 		rules = append(rules, map[string]any{
-			"alert": a.name, "expr": s.of(a.expr, window), "for": a.after,
+			"alert": a.name, "for": a.after,
+			"expr":   strings.ReplaceAll(s.of(a.expr, window), "$expected", s.expected(a.of)),
 			"labels": map[string]any{"severity": a.severity, LabelInstallation: s.Installation},
 			"annotations": map[string]any{
 				"summary": s.of(a.summary, window), "runbook": "kcpctl explain " + a.check,
@@ -123,6 +129,18 @@ func Rules(s Subject) []map[string]any {
 		})
 	}
 	return []map[string]any{{"name": s.Setup, "rules": rules}}
+}
+
+// expected returns an expression with the value 0 for each component of some kinds: one that has no pods has no series
+// otherwise, and is down, too.
+func (s Subject) expected(kinds []topology.Kind) string {
+	var out []string
+	for _, id := range s.Components {
+		if slices.Contains(kinds, id.Kind()) {
+			out = append(out, fmt.Sprintf(`label_replace(vector(0), "%s", "%s", "", "")`, LabelComponent, id))
+		}
+	}
+	return strings.Join(out, " or ")
 }
 
 // certificates returns the alert about certificates. No metric has their end: the metric of kcp for certificates of

@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 	"fmt"
-	"slices"
 
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -84,8 +83,8 @@ func (b *objects) subject(components []*topology.Component) monitoring.Subject {
 		Setup: b.c.Setup, Installation: b.r.state.Installation.ID, Namespace: b.c.Cluster.Namespace,
 	}
 	for _, c := range components {
-		if c.Runs() && !slices.Contains(s.Kinds, c.Kind) {
-			s.Kinds = append(s.Kinds, c.Kind)
+		if c.Runs() {
+			s.Components = append(s.Components, c.ID())
 		}
 	}
 	return s

@@ -9,7 +9,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
-	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
@@ -180,12 +179,9 @@ func (s *Subject) askReady(ctx context.Context, c *topology.Component) error {
 	return client.Ready(ctx)
 }
 
-// askEtcd asks an etcd for its health, with the certificate that its members use among themselves.
+// askEtcd asks an etcd for its health.
 func (s *Subject) askEtcd(ctx context.Context, c *topology.Component) error {
-	client := kcp.New(kcp.Options{
-		URL: c.URL, CA: s.state.CAs[topology.EtcdCA].Trusted(), Dial: s.dialer(c),
-		Pair: s.state.Leaves[pki.KeyOf(c, topology.CertServer)],
-	})
+	client := s.etcd(c)
 	defer client.Close()
 	a, err := client.Get(ctx, "/health", nil)
 	if err != nil {

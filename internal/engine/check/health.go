@@ -27,6 +27,15 @@ var Health = []Check{
 		Fix: "see kcpctl logs COMPONENT: the failing part logs the reason",
 	},
 	{
+		ID: "KCP103", Category: catComponents, Title: "managed etcds have room",
+		run: room,
+		Explanation: "The size of the database of every managed etcd is compared with its quota (etcd.managed.quota, " +
+			"by default 2 GiB). At the quota, etcd accepts no more writes, and nothing in the workspaces of the " +
+			"shard can be created or changed. Deleted objects count until the database is defragmented.",
+		Fix: "raise etcd.managed.quota and run kcpctl up, which restarts the etcd; or delete objects and ten minutes " +
+			"later, when kcp has compacted the etcd, defragment each member: kubectl exec POD -- etcdctl defrag",
+	},
+	{
 		ID: "KCP111", Category: catConnections, Title: "every server presents its own certificate",
 		run: presents,
 		Explanation: "The certificate that each server presents is compared with the one in its Secret. If they " +

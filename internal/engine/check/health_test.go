@@ -222,6 +222,12 @@ func TestChecksNameTheCause(t *testing.T) {
 				w.rt.Kcp.Always("etcd/alpha GET /health", fakekcp.Answer{Code: http.StatusServiceUnavailable, Body: "no leader"})
 			}, "KCP102", check.Fail, "etcd/alpha: /health: no leader",
 		},
+		"an etcd is almost full": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("etcd/alpha GET /metrics", fakekcp.Answer{Code: http.StatusOK,
+					Body: "etcd_mvcc_db_total_size_in_bytes 5.7671680e+07\netcd_server_quota_backend_bytes 6.7108864e+07\n"})
+			}, "KCP103", check.Warn, "etcd/alpha: its database has 55 MiB of 64 MiB",
+		},
 		"a controller does not start": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("shard/alpha readyz", fakekcp.NotReady("kcp-start-informers"))
@@ -439,7 +445,7 @@ func TestNothingRuns(t *testing.T) {
 		s := &check.Subject{Topology: top, Runtime: fakeruntime.New(t, top), Network: &network{}, Now: time.Now}
 		require.NoError(t, s.Prepare(t.Context()))
 		r := check.Run(t.Context(), s, check.Health)
-		require.Equal(t, "1 failed, 1 passed, 25 skipped", r.Summary())
+		require.Equal(t, "1 failed, 1 passed, 26 skipped", r.Summary())
 		require.Equal(t, "etcd/root: is not there\nroot-shard: is not there\nfront-proxy/main: is not there", r.Results[0].Cause)
 	})
 }

@@ -112,6 +112,8 @@ func next(all []Capacity, full *Capacity) string {
 		return "replicate fewer objects: kcp copies APIExports, their schemas and CachedResources to all shards"
 	case cache:
 		return "raise the " + limits[of] + " of the cache server in the setup file"
+	case roomy && of == "etcd":
+		return "kcpctl rebalance, then defragment the etcd: kcpctl explain KCP103"
 	case roomy:
 		return "kcpctl rebalance"
 	case of == "workspaces":

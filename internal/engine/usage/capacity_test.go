@@ -31,7 +31,7 @@ func TestCapacities(t *testing.T) {
 		},
 		"another shard has room": {
 			[]Component{shard("root-shard", 1, 0, 0, 18*gib/10, 2*gib), shard("shard/alpha", 1, 0, 0, 0, 2*gib)},
-			[]float64{0.9, 1. / 3500}, []string{"etcd", "workspaces"}, []string{"kcpctl rebalance", ""},
+			[]float64{0.9, 1. / 3500}, []string{"etcd", "workspaces"}, []string{"kcpctl rebalance, then defragment the etcd: kcpctl explain KCP103", ""},
 		},
 		"the other shard is half full": {
 			[]Component{shard("shard/alpha", 1, 0, 0, 18*gib/10, 2*gib), shard("shard/beta", 1, 0, 0, gib, 2*gib)},

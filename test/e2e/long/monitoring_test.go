@@ -3,13 +3,9 @@ package long
 import (
 	"crypto/tls"
 	"crypto/x509"
-	"encoding/base64"
 	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
-	"net/url"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,40 +14,26 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/test/e2e/framework"
 )
 
-// TestClusterMonitoring runs a Prometheus with the configuration of a setup, on the machine of the node.
+// TestClusterMonitoring runs a Prometheus beside a setup, as docs/monitoring.md says. Three alerts fire because of real
+// faults, and end.
 func TestClusterMonitoring(t *testing.T) {
 	s := framework.NewCluster(t, "sharded")
-	s.Write(t, strings.Replace(s.Text, "cacheServer: {}", "cacheServer: {etcd: {managed: {storage: 1Gi}}}", 1)+
-		"  networkPolicies: {metricsClients: {kubernetes.io/metadata.name: monitoring}}\n  monitoring: {rules: true, dashboard: true}\n")
+	s.Text = strings.NewReplacer("cacheServer: {}", "cacheServer: {etcd: {managed: {storage: 1Gi}}}",
+		"- name: alpha\n", "- name: alpha\n    etcd: {managed: {storage: 1Gi, quota: 64Mi}}\n").Replace(s.Text) +
+		"  networkPolicies: {metricsClients: {kubernetes.io/metadata.name: " + s.Name + "}}\n" +
+		"  monitoring: {rules: true, dashboard: true}\n"
+	s.Write(t, s.Text)
 	framework.Step(t, "up", func(t *testing.T) { s.Up(t) })
 	framework.Step(t, "a second up writes nothing", func(t *testing.T) { framework.ChangesNothing(t, s) })
 	p := startPrometheus(t, s)
 	targets := []string{"cache-server", "etcd/alpha", "etcd/beta", "etcd/cache", "etcd/root", "front-proxy/main",
 		"root-shard", "shard/alpha", "shard/beta"}
-	framework.Step(t, "all components are scraped", func(t *testing.T) {
-		framework.Eventually(t.Context(), t, func() error {
-			up, err := p.query(`up == 1`)
-			if err == nil && len(up) != len(targets) {
-				err = fmt.Errorf("%d of %d targets answer: %v", len(up), len(targets), up)
-			}
-			return err
-		})
-		up, err := p.query("up")
-		require.NoError(t, err)
-		var found []string
-		for _, labels := range up {
-			found = append(found, labels["kcp_component"])
-		}
-		require.ElementsMatch(t, targets, found)
-	})
+	framework.Step(t, "all components are scraped", func(t *testing.T) { p.scrapes(t, targets...) })
 	s.Kubectl(t, "create", "clusterrole", "seen", "--verb=get", "--resource=configmaps").OK(t) // a write
 	for name, expr := range p.expressions(t) {
 		framework.Step(t, name, func(t *testing.T) {
@@ -73,114 +55,78 @@ func TestClusterMonitoring(t *testing.T) {
 		}
 	})
 	framework.Step(t, "the certificate is for metrics only", p.readsOnlyMetrics)
-}
-
-// prometheus is a Prometheus that runs.
-type prometheus struct{ dir, address string }
-
-// startPrometheus starts a Prometheus with what a setup has for it.
-func startPrometheus(t *testing.T, s *framework.Setup) prometheus {
-	t.Helper()
-	binary, err := exec.LookPath("prometheus")
-	require.NoError(t, err, "bin/testbed packages prometheus installs it")
-	c := s.Runtime.(*framework.Cluster)
-	p := prometheus{dir: t.TempDir(), address: "127.0.0.1:" + freePorts(t, 1)[0]}
-	for _, o := range c.List(t.Context(), t, "secrets,configmaps", "--namespace", s.Name, "--selector", "kcpctl.dev/component=monitoring") {
-		data, _, _ := unstructured.NestedStringMap(o.Object, "data")
-		for name, value := range data {
-			content := []byte(value)
-			if o.GetKind() == "Secret" {
-				content, err = base64.StdEncoding.DecodeString(value)
-				require.NoError(t, err)
-			}
-			require.NoError(t, os.WriteFile(filepath.Join(p.dir, name), content, 0o600))
-		}
-	}
-	raw, err := os.ReadFile(filepath.Join(p.dir, "scrape.yaml"))
-	require.NoError(t, err)
-	var config map[string]any
-	require.NoError(t, yaml.Unmarshal(raw, &config))
-	for _, job := range config["scrape_configs"].([]any) { // the Prometheus of Debian discovers no pods
-		delete(job.(map[string]any), "kubernetes_sd_configs")
-		job.(map[string]any)["static_configs"] = discovered(t, c)
-	}
-	config["global"], config["rule_files"] = map[string]any{"scrape_interval": "15s"}, []string{"rules.yaml"}
-	raw, err = yaml.Marshal(config)
-	require.NoError(t, err)
-	require.NoError(t, os.WriteFile(filepath.Join(p.dir, "prometheus.yml"), raw, 0o600))
-
-	cmd := exec.Command(binary, "--config.file=prometheus.yml", "--storage.tsdb.path=data", "--web.listen-address="+p.address)
-	cmd.Dir = p.dir
-	log, err := os.Create(filepath.Join(p.dir, "log"))
-	require.NoError(t, err)
-	cmd.Stdout, cmd.Stderr = log, log
-	require.NoError(t, cmd.Start())
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-		if t.Failed() {
-			text, _ := os.ReadFile(log.Name())
-			t.Logf("the log of Prometheus:\n%s", text)
+	framework.Step(t, "nothing is wrong", func(t *testing.T) {
+		for _, name := range []string{"KcpShardDown", "KcpEtcdQuotaNear", "KcpCertificateEnds"} {
+			p.ends(t, name, "")
 		}
 	})
-	return p
+	framework.Step(t, "an etcd is almost full", p.fill)
+	framework.Step(t, "a shard is stopped", func(t *testing.T) {
+		p.onCluster(t, "scale", "deployment", s.Name+"-shard-beta", "--replicas=0").OK(t)
+		p.fires(t, "KcpShardDown", "shard/beta")
+	})
+	framework.Step(t, "up starts the shard, and issues a certificate that ends soon", func(t *testing.T) {
+		s.Edit(t, "  kubeconfigs:\n", "  kubeconfigs:\n  - {name: short, user: short, validity: 4m}\n")
+		p.up(t)
+		p.ends(t, "KcpShardDown", "shard/beta")
+	})
+	framework.Step(t, "the etcd is defragmented", p.defragment)
+	framework.Step(t, "a certificate is not renewed", func(t *testing.T) {
+		p.fires(t, "KcpCertificateEnds", "")
+		p.up(t)
+		p.ends(t, "KcpCertificateEnds", "")
+	})
 }
 
-// discovered returns the ports of the pods of a setup with the labels that kubernetes_sd_configs give them.
-func discovered(t *testing.T, c *framework.Cluster) (targets []map[string]any) {
+// fill writes to a workspace of the shard alpha until its etcd is almost full, and requires that kcpctl tells it.
+func (p *prometheus) fill(t *testing.T) {
+	p.CreateWorkspaces(t, "alpha")
+	large := filepath.Join(t.TempDir(), "large")
+	require.NoError(t, os.WriteFile(large, []byte(strings.Repeat("large ", 150_000)), 0o600))
+	n := 0
+	for ; p.size(t) < 54<<20; n++ { // of 64 MiB
+		require.Less(t, n, 100)
+		p.KubectlAs(t, framework.InWorkspace("alpha"), "create", "configmap", fmt.Sprint("large-", n), "--from-file", large).OK(t)
+	}
+	t.Logf("%d ConfigMaps of 900 kB: %d bytes", n, p.size(t))
+	p.fires(t, "KcpEtcdQuotaNear", "etcd/alpha")
+	for _, command := range []string{"check", "top", "capacity", "status"} {
+		r := p.Kcpctl(t, command)
+		t.Logf("%s: exit code %d\n%s%s", r.Line, r.Code, r.Stdout, r.Stderr)
+	}
+}
+
+// size returns the size of the database of the etcd of the shard alpha.
+func (p *prometheus) size(t *testing.T) int64 {
 	t.Helper()
-	for _, o := range c.List(t.Context(), t, "pods", "--namespace", c.Namespace, "--selector", "kcpctl.dev/setup="+c.Setup) {
-		var pod corev1.Pod
-		require.NoError(t, runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, &pod))
-		for _, port := range pod.Spec.Containers[0].Ports {
-			labels := map[string]string{
-				"__meta_kubernetes_namespace": pod.Namespace, "__meta_kubernetes_pod_name": pod.Name,
-				"__meta_kubernetes_pod_phase": string(pod.Status.Phase), "__meta_kubernetes_pod_container_port_name": port.Name,
-			}
-			for name, value := range pod.Labels {
-				labels["__meta_kubernetes_pod_label_"+regexp.MustCompile(`[^a-zA-Z0-9]`).ReplaceAllString(name, "_")] = value
-			}
-			targets = append(targets, map[string]any{"targets": []string{fmt.Sprintf("%s:%d", pod.Status.PodIP, port.ContainerPort)}, "labels": labels})
-		}
-	}
-	return targets
+	var list struct{ Items []struct{ DBSize int64 } }
+	r := p.Kcpctl(t, "etcd", "members", "alpha", "--output", "json").OK(t)
+	require.NoError(t, json.Unmarshal([]byte(r.Stdout), &list))
+	require.Len(t, list.Items, 1)
+	return list.Items[0].DBSize
 }
 
-// query returns the labels of the series of an expression.
-func (p prometheus) query(expr string) ([]map[string]string, error) {
-	resp, err := http.Get("http://" + p.address + "/api/v1/query?query=" + url.QueryEscape(expr))
-	if err != nil {
-		return nil, err
+// defragment deletes what fill has written, and types what docs/production.md says.
+func (p *prometheus) defragment(t *testing.T) {
+	p.KubectlAs(t, framework.InWorkspace("alpha"), "delete", "configmaps", "--all").OK(t)
+	etcdctl := func(args ...string) string {
+		return p.onCluster(t, append([]string{"exec", p.Name + "-etcd-alpha-0", "--", "etcdctl"}, args...)...).OK(t).Stdout
 	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(resp.Body)
-	if err != nil {
-		return nil, err
-	}
-	var answer struct {
-		Status, Error string
-		Data          struct {
-			Result []struct{ Metric map[string]string }
-		}
-	}
-	if err := json.Unmarshal(body, &answer); err != nil {
-		return nil, fmt.Errorf("HTTP status %d: %w", resp.StatusCode, err)
-	}
-	if answer.Status != "success" {
-		return nil, errors.New(answer.Error)
-	}
-	var out []map[string]string
-	for _, r := range answer.Data.Result {
-		out = append(out, r.Metric)
-	}
-	return out, nil
+	status := etcdctl("endpoint", "status", "-w", "fields")
+	revision := regexp.MustCompile(`"Revision" : ([0-9]+)`).FindStringSubmatch(status)
+	require.Len(t, revision, 2, status)
+	etcdctl("compact", revision[1])
+	etcdctl("defrag", "--command-timeout=5m")
+	p.ends(t, "KcpEtcdQuotaNear", "etcd/alpha")
+	t.Logf("%d bytes", p.size(t))
+	p.BecomesReady(t)
 }
 
 // limit is what a value is compared with at the end of the expression of an alert.
 var limit = regexp.MustCompile(` (>|==) [0-9.]+$`)
 
 // expressions returns the queries of the dashboard and of the alerts, without their limits.
-func (p prometheus) expressions(t *testing.T) map[string]string {
+func (p *prometheus) expressions(t *testing.T) map[string]string {
 	t.Helper()
 	out := map[string]string{}
 	var rules struct {
@@ -215,7 +161,7 @@ func (p prometheus) expressions(t *testing.T) map[string]string {
 
 // readsOnlyMetrics requires that shards let the user of Prometheus read metrics, and refuse all of its other requests.
 // Without its certificate, they also refuse metrics.
-func (p prometheus) readsOnlyMetrics(t *testing.T) {
+func (p *prometheus) readsOnlyMetrics(t *testing.T) {
 	roots := x509.NewCertPool()
 	ca, err := os.ReadFile(filepath.Join(p.dir, "ca.crt"))
 	require.NoError(t, err)
