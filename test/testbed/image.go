@@ -37,6 +37,7 @@ func images() []setImage {
 		kcpImage(kcpSet("v0.32.3")),
 		kcpImage(olderKcpSet()),
 		agentImage(),
+		newImage("kcpctl.dev/testbed/dial:v1", dialSet(), "/", image.Config{User: image.NonRoot, Entrypoint: []string{"/dial"}}),
 	}
 }
 

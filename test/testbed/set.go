@@ -24,7 +24,7 @@ type binary struct {
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), olderKcpSet(),
-		agentSet(), webSet(),
+		agentSet(), webSet(), kubeRouterSet(), dialSet(),
 	}
 }
 
@@ -66,6 +66,16 @@ func pauseSet() buildSet {
 // webSet is the HTTP server of webImages. A change of its source needs another version.
 func webSet() buildSet {
 	return buildSet{name: "web", version: "v1", binaries: []binary{{"web", "."}}, onDemand: true}
+}
+
+// kubeRouterSet is what enforces NetworkPolicies.
+func kubeRouterSet() buildSet {
+	return buildSet{name: "kube-router", version: "v2.1.0", binaries: []binary{{"kube-router", "."}}, onDemand: true}
+}
+
+// dialSet is the client of dialImage.
+func dialSet() buildSet {
+	return buildSet{name: "dial", version: "v1", binaries: []binary{{"dial", "."}}, onDemand: true}
 }
 
 func kcpSet(version string) buildSet {
