@@ -162,18 +162,19 @@ func (n *policedSetup) enforced(t *testing.T) {
 
 // elsewhere requires that the front-proxy reaches the issuer and the server of its path mapping.
 func (n *policedSetup) elsewhere(t *testing.T) {
-	ask := func(args ...string) framework.Result {
-		connect := []string{"--kubeconfig", os.DevNull, "--server", n.Status(t).URL, "--insecure-skip-tls-verify", "--token", n.issuer.Token(t, "alice", nil)}
-		return framework.Command{Name: "kubectl", Args: append(connect, args...)}.Run(t.Context(), t)
+	url, token := n.Status(t).URL, n.issuer.Token(t, "alice", nil)
+	ask := func(path string) framework.Result {
+		args := []string{"--kubeconfig", os.DevNull, "--server", url, "--insecure-skip-tls-verify", "--token", token, "get", "--raw", path}
+		return framework.Command{Name: "kubectl", Args: args}.Run(t.Context(), t)
 	}
 	framework.Eventually(t.Context(), t, func() error {
-		if r := ask("get", "namespaces"); !strings.Contains(r.Stderr, "#alice") {
+		if r := ask("/clusters/root/api/v1/namespaces"); !strings.Contains(r.Stderr, "#alice") { // she is refused by name
 			return fmt.Errorf("the token of the issuer is not accepted: %s", r.Stderr)
 		}
 		return nil
 	})
 	framework.Eventually(t.Context(), t, func() error {
-		if r := ask("get", "--raw", "/.well-known/openid-configuration"); !strings.Contains(r.Stdout, n.mapped.URL) {
+		if r := ask("/.well-known/openid-configuration"); !strings.Contains(r.Stdout, n.mapped.URL) {
 			return fmt.Errorf("the server of the path mapping does not answer: %s%s", r.Stdout, r.Stderr)
 		}
 		return nil
