@@ -9,7 +9,8 @@ import (
 type component struct {
 	process
 
-	needs []string // steps of up
+	needs    []string // steps of up
+	onDemand bool     // up does not start it
 }
 
 // components returns the processes of a node in the order in which they start. down stops them in reverse.
@@ -25,7 +26,13 @@ func (t *testbed) components(n node) []component {
 		n.component(kubernetes, "kube-proxy", "http://"+n.address+":10256/livez", ready, n.proxyArgs()),
 		n.component(kubernetes, "kubelet", "http://"+n.address+":10248/healthz", []string{"kube-apiserver", "containerd", "image pause"}, n.kubeletArgs()),
 		n.provisioner(),
+		onDemand(n.component(t.binDir(kubeRouterSet()), firewall, "http://"+n.address+":20244/healthz", ready, n.firewallArgs())),
 	}
+}
+
+func onDemand(c component) component {
+	c.onDemand = true
+	return c
 }
 
 // component returns a process that runs in the network namespace of the node by nsenter: ip netns exec would mount
@@ -33,13 +40,13 @@ func (t *testbed) components(n node) []component {
 func (n node) component(bin, name, health string, needs, args []string) component {
 	enter := []string{"nsenter", "--net=/run/netns/" + n.id, "--", filepath.Join(bin, name)}
 	path := bin + ":" + os.Getenv("PATH") + ":/usr/sbin:/sbin" // for the shim of containerd, and iptables
-	return component{process{name: name, argv: append(enter, args...), path: path, health: health}, needs}
+	return component{process: process{name: name, argv: append(enter, args...), path: path, health: health}, needs: needs}
 }
 
 // provisioner returns the process of the provisioner, which is a copy of this program.
 func (n node) provisioner() component {
 	argv := []string{n.stateFile("testbed"), "provision", "--node", n.name}
-	return component{process{name: "provisioner", argv: argv}, []string{"kube-apiserver"}}
+	return component{process: process{name: "provisioner", argv: argv}, needs: []string{"kube-apiserver"}}
 }
 
 func (n node) containerdArgs() []string {

@@ -46,7 +46,7 @@ func (t *testbed) down(ctx context.Context, n node) error {
 	}{
 		{"kubelet and containerd stopped", stopper(n, components, "provisioner", "kubelet", "containerd")}, // otherwise pods restart
 		{"pods killed", n.killPods},
-		{"control plane stopped", stopper(n, components, "kube-proxy", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")},
+		{"control plane stopped", stopper(n, components, firewall, "kube-proxy", "kube-scheduler", "kube-controller-manager", "kube-apiserver", "etcd")},
 		{"network removed", func(ctx context.Context) error { return t.disconnect(ctx, n) }},
 		{"mounts and files removed", n.removeFiles},
 	} {

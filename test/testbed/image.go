@@ -39,6 +39,7 @@ func images() []setImage {
 		agentImage(),
 		newImage("quay.io/prometheus/prometheus:v3.13.1", prometheusSet(), "/bin",
 			image.Config{User: image.NonRoot, Entrypoint: []string{"/bin/prometheus"}, WorkingDir: "/tmp"}),
+		newImage("kcpctl.dev/testbed/dial:v1", dialSet(), "/", image.Config{User: image.NonRoot, Entrypoint: []string{"/dial"}}),
 	}
 }
 

@@ -44,8 +44,12 @@ func further() []requirement {
 		{"mkdocs-material", "mkdocs"}, // make site
 		{"prometheus", "promtool"},    // test/e2e/long
 		{"rpm", "rpm"},                // make release-test
+		ipset(),
 	}
 }
+
+// ipset is a program of the firewall.
+func ipset() requirement { return requirement{"ipset", "ipset"} }
 
 // cniDirs returns the directories of CNI plugins in different distributions.
 func cniDirs() []string { return []string{"/usr/lib/cni", "/opt/cni/bin", "/usr/libexec/cni"} }

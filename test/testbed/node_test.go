@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,6 +33,7 @@ func TestUpStepsNeedOnlyEarlierOnes(t *testing.T) {
 	bed := &testbed{cache: t.TempDir()}
 	for _, n := range nodes() {
 		require.NoError(t, checkSteps(bed.upSteps(n)))
+		require.False(t, slices.ContainsFunc(bed.upSteps(n), func(s step) bool { return s.name == firewall }), "only a long test needs it")
 	}
 }
 

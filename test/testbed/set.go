@@ -25,7 +25,7 @@ type binary struct {
 func sets() []buildSet {
 	return []buildSet{
 		kcpSet("v0.32.3"), etcdSet(), kubernetesSet(), containerdSet(), coreDNSSet(), pauseSet(), olderKcpSet(),
-		agentSet(), webSet(), prometheusSet(),
+		agentSet(), webSet(), prometheusSet(), kubeRouterSet(), dialSet(),
 	}
 }
 
@@ -78,6 +78,16 @@ func prometheusSet() buildSet {
 		stamps:   []string{"github.com/prometheus/common/version.Version=3.13.1"},
 		tags:     "remove_all_sd,enable_kubernetes_sd", onDemand: true,
 	}
+}
+
+// kubeRouterSet is what enforces NetworkPolicies.
+func kubeRouterSet() buildSet {
+	return buildSet{name: "kube-router", version: "v2.1.0", binaries: []binary{{"kube-router", "."}}, onDemand: true}
+}
+
+// dialSet is the client of dialImage.
+func dialSet() buildSet {
+	return buildSet{name: "dial", version: "v1", binaries: []binary{{"dial", "."}}, onDemand: true}
 }
 
 func kcpSet(version string) buildSet {

@@ -61,6 +61,9 @@ func (t *testbed) upSteps(n node) []step {
 		}})
 	}
 	for _, c := range t.components(n) {
+		if c.onDemand {
+			continue
+		}
 		if c.name == "kubelet" { // it needs an image
 			steps = append(steps, imported...)
 		}

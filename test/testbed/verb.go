@@ -47,6 +47,7 @@ func verbs() []verb {
 		{"bin-dir", "[BINARY...]", "build Kubernetes and etcd if necessary, and print the directory of their binaries", runBinDir},
 		{"build", "[SET...]", "build sets of binaries (default: all that short tests need)", runBuild},
 		{"packages", "[PACKAGE...]", "install the Debian packages that a node needs, or others", runPackages},
+		{"network-policies", "on|off [--node a|b|c]", "make a running node enforce NetworkPolicies, or no longer", runNetworkPolicies},
 		{"link", "down|up [--node b] [--to nodes|machine]", "cut the links between the nodes, or between a node and the machine, or restore all links", runLink},
 		{"provision", "[--node a|b|c]", "provision storage and load balancers; up starts this in the background", runProvision},
 	}

@@ -135,6 +135,20 @@ func selects(peer any, c *topology.Component) bool {
 	return ok
 }
 
+// A front-proxy reaches the servers of its path mappings, and no other component does.
+func TestNetworkPoliciesOfPathMappings(t *testing.T) {
+	top, _, objects := rendered(t, `spec:
+  frontProxies: [{name: main, pathMappings: [{path: /tms/, backend: "https://tms.example.com:9443/"}, {path: /web/, backend: https://web.example.com}]}]
+  networkPolicies: {}
+`)
+	n := networkOf(t, top, objects)
+	for _, c := range top.Running() {
+		for _, port := range []int32{9443, 443} {
+			require.Equal(t, c.Kind == topology.FrontProxy, n.lets("Egress", c, nil, port), "%s to port %d", c.ID(), port)
+		}
+	}
+}
+
 // A golden file shows the NetworkPolicies of each kind of component.
 func TestNetworkPolicies(t *testing.T) {
 	_, _, objects := rendered(t, `spec:

@@ -110,10 +110,15 @@ func (n *Network) Public(c *Component) bool {
 	return slices.ContainsFunc(n.t.OfKind(Kubeconfig), func(k *Component) bool { return k.Access.Target == c.ID() })
 }
 
-// Elsewhere returns the ports that a component dials outside of its namespace: of other clusters, of external etcds and
-// of issuers. A load balancer can lead back into the cluster, to the port of a pod.
+// Elsewhere returns the ports that a component dials outside of its namespace: of other clusters, of external etcds, of
+// issuers and of the servers of path mappings. A load balancer can lead back into the cluster, to the port of a pod.
 func (n *Network) Elsewhere(c *Component) []int32 {
 	var out []int32
+	for _, m := range c.PathMappings {
+		if port := portOf(HostPort(m.Backend)); port != 0 {
+			out = append(out, port)
+		}
+	}
 	for _, a := range n.remote {
 		if a.From.Name != c.Cluster.Name || a.purposes[c.Kind] == nil {
 			continue
