@@ -79,7 +79,7 @@ func (c *Client) DeleteObject(ctx context.Context, p plan.Ref, seen *unstructure
 	return object.Delete(ctx, client, seen, plan.RefIn(p.Workspace, seen))
 }
 
-// DeleteUnchanged deletes an object in a workspace if nothing of it has changed: see object.DeleteUnchanged.
+// DeleteUnchanged deletes an object in a workspace if it has not changed at all: see object.DeleteUnchanged.
 func (c *Client) DeleteUnchanged(ctx context.Context, p plan.Ref, seen *unstructured.Unstructured) error {
 	client, err := c.resource(ctx, p)
 	if err != nil {

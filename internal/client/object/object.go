@@ -48,8 +48,8 @@ func Delete(ctx context.Context, client dynamic.ResourceInterface, seen *unstruc
 	})
 }
 
-// DeleteUnchanged deletes an object as Delete does, but any change is a conflict: what nobody seems to need may be
-// deleted only if nothing has touched it since.
+// DeleteUnchanged deletes an object as Delete does, but any change is a conflict: in an object that seems to be unused,
+// even a new status can be a sign that it is used after all.
 func DeleteUnchanged(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured,
 	what fmt.Stringer) error {
 	return deleteIf(ctx, client, seen, what, func(*unstructured.Unstructured) bool { return false })

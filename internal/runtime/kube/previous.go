@@ -140,7 +140,8 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 		err = cl.Connect(ctx)
 	}
 	lost := err != nil || cl.UID != place.UID
-	used, owner := false, ""
+	var used bool
+	var owner string
 	if !lost {
 		if used, owner, err = p.holder(ctx, cl, home); err != nil {
 			return err

@@ -136,7 +136,7 @@ func TestCredential(t *testing.T) {
 	require.Equal(t, 1, s.issued)
 }
 
-// A namespace that changes while kcpctl looks what is in it stays, even if only its status has changed.
+// A namespace that changes while kcpctl lists its objects stays, even if only its status has changed.
 func TestDeleteNamespace(t *testing.T) {
 	for name, meanwhile := range map[string]string{
 		"unchanged": "", "another status": "{metadata: {name: web}, status: {phase: Active}}",
