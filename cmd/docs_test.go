@@ -1,7 +1,9 @@
 package cmd
 
 import (
+	"fmt"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -10,8 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/pages"
@@ -221,11 +228,11 @@ var parents = map[string]string{
 // needsMore matches errors about what a part of a setup file does not show.
 var needsMore = regexp.MustCompile(`required|not found|does not exist|there is no|in PEM format`)
 
-// Each part of a setup file that a page shows has fields and values that kcpctl reads.
+// Each part of a setup file that a page shows has fields and values that kcpctl reads, and is rendered if it is complete.
 func TestPartsOfSetupFiles(t *testing.T) {
 	names, err := pages.Pages("..")
 	require.NoError(t, err)
-	parts := 0
+	parts, rendered, mounts := 0, 0, 0
 	for _, name := range names {
 		text, err := os.ReadFile(filepath.Join("..", name))
 		require.NoError(t, err)
@@ -237,11 +244,44 @@ func TestPartsOfSetupFiles(t *testing.T) {
 				continue
 			}
 			parts++
-			_, err := setup.Parse(name, []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"+part))
+			f, err := setup.Parse(name, []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"+part))
 			for _, p := range clierr.Problems(err) {
 				require.Regexp(t, needsMore, p.Message, "%s: %s", name, part)
+			}
+			if err == nil {
+				rendered++
+				mounts += kmsMounts(t, f.Setup, name+": "+part)
 			}
 		}
 	}
 	require.Greater(t, parts, 15)
+	require.Greater(t, rendered, 15)
+	require.Equal(t, 2, mounts)
+}
+
+// kmsMounts renders a setup, and returns how many components mount the socket of its KMS: the shards.
+func kmsMounts(t *testing.T, s *v1alpha1.Setup, where string) (mounts int) {
+	t.Helper()
+	top := topology.Build(s)
+	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: at()})
+	require.NoError(t, err, where)
+	objects, err := render.Objects(top, res.State)
+	require.NoError(t, err, where)
+	for _, o := range objects {
+		all, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+		require.NoError(t, err, where)
+		for _, c := range all {
+			require.NotEmpty(t, c.(map[string]any)["image"], "%s: an overlay for another container", where)
+		}
+		if s.Spec.Encryption == nil || s.Spec.Encryption.KMS == nil || len(all) == 0 {
+			continue
+		}
+		socket := path.Dir(strings.TrimPrefix(s.Spec.Encryption.KMS.Endpoint, "unix://"))
+		isMounted := strings.Contains(fmt.Sprint(all), "mountPath:"+socket+" ")
+		require.Equal(t, top.Component(o.Component).Kind.IsShard(), isMounted, "%s: %s", where, o.GetName())
+		if isMounted {
+			mounts++
+		}
+	}
+	return mounts
 }

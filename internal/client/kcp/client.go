@@ -113,7 +113,14 @@ func (c *Client) at(path string) (dynamic.Interface, error) {
 // maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 64 << 10
 
-// Ready requests /readyz. The error has the names of the failed checks.
+// FailedChecks are the parts of a server that are not ready.
+type FailedChecks []string
+
+func (f FailedChecks) Error() string {
+	return fmt.Sprintf("/readyz: %s not ready", strings.Join(f, ", "))
+}
+
+// Ready requests /readyz. The error is FailedChecks if the server names any.
 func (c *Client) Ready(ctx context.Context) error {
 	hc, err := c.http()
 	if err != nil {
@@ -136,7 +143,7 @@ func (c *Client) Ready(ctx context.Context) error {
 		return nil
 	}
 	if failed := failedChecks(string(body)); len(failed) > 0 {
-		return fmt.Errorf("/readyz: %s not ready", strings.Join(failed, ", "))
+		return FailedChecks(failed)
 	}
 	return fmt.Errorf("/readyz: %s", resp.Status)
 }

@@ -79,6 +79,15 @@ func (c *Client) DeleteObject(ctx context.Context, p plan.Ref, seen *unstructure
 	return object.Delete(ctx, client, seen, plan.RefIn(p.Workspace, seen))
 }
 
+// DeleteUnchanged deletes an object in a workspace if it has not changed at all: see object.DeleteUnchanged.
+func (c *Client) DeleteUnchanged(ctx context.Context, p plan.Ref, seen *unstructured.Unstructured) error {
+	client, err := c.resource(ctx, p)
+	if err != nil {
+		return err
+	}
+	return object.DeleteUnchanged(ctx, client, seen, plan.RefIn(p.Workspace, seen))
+}
+
 // PatchObject merges a patch into an object in a workspace, and returns the result. It fails if the object does not
 // exist.
 func (c *Client) PatchObject(ctx context.Context, p plan.Ref, patch map[string]any) (

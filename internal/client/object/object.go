@@ -43,6 +43,21 @@ func Apply(ctx context.Context, client dynamic.ResourceInterface, o *unstructure
 // not an error. An object that was changed is a conflict.
 func Delete(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured,
 	what fmt.Stringer) error {
+	return deleteIf(ctx, client, seen, what, func(live *unstructured.Unstructured) bool {
+		return plan.Same(withoutInternal(seen), withoutInternal(live))
+	})
+}
+
+// DeleteUnchanged deletes an object as Delete does, but any change is a conflict: in an object that seems to be unused,
+// even a new status can be a sign that it is used after all.
+func DeleteUnchanged(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured,
+	what fmt.Stringer) error {
+	return deleteIf(ctx, client, seen, what, func(*unstructured.Unstructured) bool { return false })
+}
+
+// deleteIf deletes an object that was seen. same reports whether one with another resourceVersion may be deleted, too.
+func deleteIf(ctx context.Context, client dynamic.ResourceInterface, seen *unstructured.Unstructured,
+	what fmt.Stringer, same func(live *unstructured.Unstructured) bool) error {
 	uid, version, background := seen.GetUID(), seen.GetResourceVersion(), metav1.DeletePropagationBackground
 	for {
 		err := client.Delete(ctx, seen.GetName(), metav1.DeleteOptions{
@@ -57,7 +72,7 @@ func Delete(ctx context.Context, client dynamic.ResourceInterface, seen *unstruc
 			return ignoreNotFound(err)
 		case live.GetUID() != uid:
 			return nil
-		case live.GetDeletionTimestamp() == nil && !plan.Same(withoutInternal(seen), withoutInternal(live)):
+		case live.GetDeletionTimestamp() == nil && !same(live):
 			return clierr.New(clierr.Conflict, "rerun the command: it reads the objects again",
 				"%s was changed after this run read it, and was not deleted", what)
 		}

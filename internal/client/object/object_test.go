@@ -18,19 +18,27 @@ import (
 // Only what was seen is deleted: an object that another client has changed or replaced stays.
 func TestDelete(t *testing.T) {
 	const path = "api/v1/configmaps"
+	status := func(s *fakeapi.Server) {
+		s.Apply(t, "", path, "{metadata: {name: a, namespace: default}, status: {phase: Ready}}")
+	}
+	const changed = "ConfigMap/default/a was changed after this run read it, and was not deleted"
 	for name, tc := range map[string]struct {
+		strict    bool
 		meanwhile func(s *fakeapi.Server)
 		want      string // in the error
 		stays     bool
 	}{
-		"the one that was seen": {},
+		"the one that was seen":           {},
+		"unchanged":                       {strict: true},
+		"another status":                  {meanwhile: status},
+		"another status is a change, too": {strict: true, meanwhile: status, want: changed, stays: true},
 		"annotations of kcp": {meanwhile: func(s *fakeapi.Server) {
 			s.Apply(t, "", path, `{metadata: {name: a, namespace: default, annotations: {internal.kcp.io/replicate: "true"}}}`)
 		}},
 		"gone": {meanwhile: func(s *fakeapi.Server) { s.Delete("", path, "default", "a") }},
 		"changed": {meanwhile: func(s *fakeapi.Server) {
 			s.Apply(t, "", path, "{metadata: {name: a, namespace: default}, data: {key: other}}")
-		}, want: "ConfigMap/default/a was changed after this run read it, and was not deleted", stays: true},
+		}, want: changed, stays: true},
 		"replaced": {meanwhile: func(s *fakeapi.Server) {
 			s.Delete("", path, "default", "a")
 			s.Apply(t, "", path, "{apiVersion: v1, kind: ConfigMap, metadata: {name: a, namespace: default}}")
@@ -47,7 +55,11 @@ func TestDelete(t *testing.T) {
 			if tc.meanwhile != nil {
 				tc.meanwhile(s)
 			}
-			err = object.Delete(t.Context(), client, seen, plan.RefOf("c1", seen))
+			remove := object.Delete
+			if tc.strict {
+				remove = object.DeleteUnchanged
+			}
+			err = remove(t.Context(), client, seen, plan.RefOf("c1", seen))
 			if tc.want == "" {
 				require.NoError(t, err)
 			} else {

@@ -159,9 +159,9 @@ func (r *Repair) adopt(ctx context.Context, now *live.Reading, cluster live.Obje
 	return cluster.Client.SetOwner(ctx, cluster.Unstructured, workspace)
 }
 
-// delete deletes an object that is still the one that was read, and waits until it is gone.
+// delete deletes an object that nothing has changed since it was read, and waits until it is gone.
 func (r *Repair) delete(ctx context.Context, t content.Tear, o live.Object, p plan.Ref) error {
-	if err := o.Client.DeleteObject(ctx, p, o.Unstructured); err != nil {
+	if err := o.Client.DeleteUnchanged(ctx, p, o.Unstructured); err != nil {
 		return err
 	}
 	report := func(reason string) { r.step(t.Path, run.Running, reason) }

@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/live"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // shard is a running shard with LogicalClusters and Workspaces, by the path of their requests.
@@ -28,7 +29,9 @@ type shard struct {
 	objects map[string]*unstructured.Unstructured
 	// fails are the paths whose requests fail, with the code.
 	fails map[string]int
-	uids  int
+	// meanwhile changes an object before a request deletes it.
+	meanwhile func(o *unstructured.Unstructured)
+	uids      int
 }
 
 func pathOf(api kcpapi.API, cluster, name string) string {
@@ -102,8 +105,11 @@ func (s *shard) answer(r *http.Request) (int, any) {
 	case o == nil:
 		return refuse(http.StatusNotFound, "NotFound")
 	case r.Method == http.MethodDelete:
+		if s.meanwhile != nil {
+			s.meanwhile(o)
+		}
 		seen := body["preconditions"].(map[string]any)
-		if seen["uid"] != string(o.GetUID()) {
+		if seen["uid"] != string(o.GetUID()) || seen["resourceVersion"] != o.GetResourceVersion() {
 			return refuse(http.StatusConflict, "Conflict")
 		}
 		delete(s.objects, path)
@@ -210,6 +216,20 @@ func TestRepairDeletesOrphans(t *testing.T) {
 	require.Equal(t, []string{"WithoutLogicalCluster root:missing"}, f.found(t))
 	require.NotContains(t, f.alpha.objects, pathOf(kcpapi.LogicalCluster, "id2", "cluster"))
 	require.Contains(t, f.alpha.objects, pathOf(kcpapi.LogicalCluster, "id1", "cluster"))
+}
+
+// An orphan shows a sign of life between the look and the deletion, if only in its status: it stays.
+func TestRepairLeavesWhatChanges(t *testing.T) {
+	f := torn(t)
+	f.Actions = []backup.Action{backup.DeleteOrphan}
+	f.alpha.meanwhile = func(o *unstructured.Unstructured) {
+		o.SetResourceVersion("2")
+		o.Object["status"] = map[string]any{"phase": "Initializing"}
+	}
+	err := f.Run(t.Context())
+	require.ErrorContains(t, err, "root:orphan: LogicalCluster/cluster in id2 was changed after this run read it")
+	require.Equal(t, clierr.Conflict, clierr.Code(err))
+	require.Contains(t, f.alpha.objects, pathOf(kcpapi.LogicalCluster, "id2", "cluster"))
 }
 
 // An adoption that ended after the Workspace was created continues.

@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -132,18 +133,20 @@ func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn,
 	return func(ctx context.Context) (net.Conn, error) { return s.Runtime.Dial(ctx, c) }
 }
 
-func componentsReady(_ context.Context, s *Subject) (o outcome) {
+func componentsReady(ctx context.Context, s *Subject) (o outcome) {
 	o = s.unknownComponents()
 	ended := s.facts.Machine != nil
-	for _, c := range s.Topology.Running() {
+	waiting := slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {
+		return s.states[c.ID()].Ready || s.lost(c.Cluster.Name)
+	})
+	failed := parallel.Map(atOnce, waiting, func(c *topology.Component) string { return s.failedChecks(ctx, c) })
+	for i, c := range waiting {
 		st := s.states[c.ID()]
-		if st.Ready || s.lost(c.Cluster.Name) {
-			continue
-		}
 		why := st.Reason
 		if why == "" {
 			why = fmt.Sprintf("%d/%d ready", st.ReadyReplicas, st.Replicas)
 		}
+		why += failed[i]
 		if st.Next != "" {
 			why += " (repair it with: " + st.Next + ")"
 		}
@@ -154,6 +157,17 @@ func componentsReady(_ context.Context, s *Subject) (o outcome) {
 		o.fix = "run kcpctl up, which starts what does not run"
 	}
 	return o
+}
+
+// failedChecks returns which parts of a kcp server are not ready: a probe in a cluster only says that it failed.
+func (s *Subject) failedChecks(ctx context.Context, c *topology.Component) string {
+	if len(s.states[c.ID()].Pods) == 0 || c.Kind == topology.Etcd || c.Kind.Tenant() {
+		return ""
+	}
+	if failed, ok := errors.AsType[kcp.FailedChecks](s.askReady(ctx, c)); ok {
+		return "; " + failed.Error()
+	}
+	return ""
 }
 
 // readyz asks every server whether it is ready.

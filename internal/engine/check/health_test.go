@@ -217,6 +217,12 @@ func TestChecksNameTheCause(t *testing.T) {
 				w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "Pod x: CrashLoopBackOff"})
 			}, "KCP101", check.Fail, "shard/alpha: Pod x: CrashLoopBackOff",
 		},
+		"a part of a shard is not ready": {
+			func(_ *testing.T, w *world) {
+				w.rt.States("shard/alpha", ready.State{Replicas: 1, Reason: "readiness probe failed", Pods: map[string]bool{"x": true}})
+				w.rt.Kcp.Always("shard/alpha readyz", fakekcp.NotReady("kms-provider-0"))
+			}, "KCP101", check.Fail, "shard/alpha: readiness probe failed; /readyz: kms-provider-0 not ready",
+		},
 		"etcd is not healthy": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("etcd/alpha GET /health", fakekcp.Answer{Code: http.StatusServiceUnavailable, Body: "no leader"})

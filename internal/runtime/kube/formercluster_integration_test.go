@@ -2,6 +2,8 @@ package kube
 
 import (
 	"errors"
+	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -54,7 +56,7 @@ func TestALimitedRunForgetsNoFormerCluster(t *testing.T) {
 }
 
 // A Secret of an earlier installation that is restored in a place says that the place belongs to that one. The place is
-// left alone, and is not forgotten.
+// left alone, and is not forgotten. A run that forgets the place ends the message about it, and not the protection.
 func TestAFormerClusterOfAnotherOwnerIsNotForgotten(t *testing.T) {
 	t.Parallel()
 	f, r := inTwoPlaces(t)
@@ -72,6 +74,18 @@ func TestAFormerClusterOfAnotherOwnerIsNotForgotten(t *testing.T) {
 	home, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
 	require.NoError(t, err)
 	require.Len(t, home.Clusters, 2)
+
+	skips := func(forget ...string) bool {
+		left := f.runtime(without(f.topology))
+		left.clusters.previous.forget = forget
+		require.Zero(t, f.up(left, run.PlanOptions{}).Count(plan.Delete))
+		return slices.ContainsFunc(left.clusters.previous.notified, func(m string) bool {
+			return strings.HasPrefix(m, "skipping cluster us (") && strings.HasSuffix(m, ": kcpctl up --forget-cluster us")
+		})
+	}
+	require.True(t, skips())
+	require.False(t, skips("us"))
+	require.False(t, skips())
 
 	own(there.Owner.Installation)
 	p = f.up(f.runtime(without(f.topology)), run.PlanOptions{})

@@ -140,8 +140,15 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 		err = cl.Connect(ctx)
 	}
 	lost := err != nil || cl.UID != place.UID
+	var used bool
+	var owner string
+	if !lost {
+		if used, owner, err = p.holder(ctx, cl, home); err != nil {
+			return err
+		}
+	}
 	if slices.Contains(p.forget, place.Name) && place.Forgotten == "" {
-		if err := p.mayForget(place, cl, unknown, lost); err != nil {
+		if err := p.mayForget(place, cl, unknown, lost || owner != ""); err != nil {
 			return err
 		}
 		place.Forgotten = p.now().UTC().Format(time.RFC3339)
@@ -161,25 +168,31 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 		p.notifyOnce("objects of the setup remain on cluster %s (context %s, namespace %s): %s", place.Name,
 			place.Context, place.Namespace, whyLost(place, unknown))
 		return nil
-	case place.Forgotten != "":
+	case owner != "" && place.Forgotten == "":
+		p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s; if that is for good: kcpctl up --%s %s",
+			cl.Name, cl.Where(), owner, run.FlagForgetCluster, place.Name)
+	case owner == "" && place.Forgotten != "":
 		p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is removed",
 			place.Name, cl.Where(), place.Forgotten)
 	}
-	used, err := p.stillUsed(ctx, cl)
-	if err != nil || used {
-		return err
-	}
-	owner, err := p.otherOwner(ctx, cl, home)
 	switch {
-	case err != nil:
-		return err
-	case owner == "":
-		out.found = append(out.found, cl)
-	default:
+	case owner != "":
 		out.kept = append(out.kept, place)
-		p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s", cl.Name, cl.Where(), owner)
+	case !used:
+		out.found = append(out.found, cl)
 	}
 	return nil
+}
+
+// holder reports whether the setup still has a place under another name, or else which other installation has it.
+func (p *previousClusters) holder(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (
+	used bool, owner string, err error,
+) {
+	if used, err = p.stillUsed(ctx, cl); used || err != nil {
+		return used, "", err
+	}
+	owner, err = p.otherOwner(ctx, cl, home)
+	return false, owner, err
 }
 
 // whyLost returns why a cluster cannot be reached, and the next step. unknown is why this machine does not know it.
@@ -201,8 +214,8 @@ func whoKnows(place inventory.Placement, unknown error) string {
 		"with the address that the cluster had", place.Context)
 }
 
-// mayForget refuses to forget a cluster that is not lost, or of which that is not known. unknown is why this machine
-// does not know it.
+// mayForget refuses to forget a cluster that is neither lost nor another installation's, or of which that is not known.
+// unknown is why this machine does not know it.
 func (p *previousClusters) mayForget(place inventory.Placement, cl *cluster.Client, unknown error, lost bool) error {
 	if unknown != nil {
 		return clierr.New(clierr.Failed, whoKnows(place, unknown),

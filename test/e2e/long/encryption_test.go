@@ -81,6 +81,22 @@ func secretsIn(t *testing.T, backup string, shard topology.ID) []string {
 	return out
 }
 
+// stored returns how the Secret confidential of one workspace is stored on a shard: see secretsIn.
+func (b *backups) stored(t *testing.T, shard topology.ID) string {
+	t.Helper()
+	all := secretsIn(t, b.create(t), shard)
+	require.Len(t, all, 1)
+	return all[0]
+}
+
+// readable requires that the Secret confidential can be read through kcp, with the kubeconfig that the given arguments
+// of kcpctl kubeconfig print.
+func (b *backups) readable(t *testing.T, kubeconfig ...string) {
+	t.Helper()
+	r := b.KubectlAs(t, kubeconfig, "get", "secret", "confidential", "--namespace", "default", "--output", "jsonpath={.data.password}").OK(t)
+	require.Equal(t, "ZTJlLW1hcmtlcg==", r.Stdout)
+}
+
 // Objects in etcd are encrypted, with another key after a rotation, and can be read after a move to another shard.
 func TestLocalEncryption(t *testing.T) {
 	s := framework.NewLocal(t, "minimal")
@@ -89,21 +105,10 @@ func TestLocalEncryption(t *testing.T) {
 	s.Up(t)
 	b := newBackups(t, s)
 	on := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:on-alpha"}
-	stored := func(t *testing.T, shard topology.ID) string {
-		t.Helper()
-		all := secretsIn(t, b.create(t), shard)
-		require.Len(t, all, 1)
-		return all[0]
-	}
 	readable := func(t *testing.T) {
 		t.Helper()
-		for _, get := range []func(...string) framework.Result{
-			func(args ...string) framework.Result { return s.Kubectl(t, args...) },
-			func(args ...string) framework.Result { return s.KubectlAs(t, on, args...) },
-		} {
-			r := get("get", "secret", "confidential", "--namespace", "default", "--output", "jsonpath={.data.password}").OK(t)
-			require.Equal(t, "ZTJlLW1hcmtlcg==", r.Stdout)
-		}
+		b.readable(t, "admin")
+		b.readable(t, on...)
 	}
 	s.Kcpctl(t, "cordon", "root").OK(t)
 	create := s.Command("kubeconfig", "admin", "--", "kubectl", "create", "--filename", "-")
@@ -113,24 +118,24 @@ func TestLocalEncryption(t *testing.T) {
 	s.Kcpctl(t, "uncordon", "root").OK(t)
 	s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
 	s.Creates(t, on, "secret", "generic", "confidential", "--namespace", "default", withMarker)
-	require.Equal(t, "plain", stored(t, "root-shard"))
+	require.Equal(t, "plain", b.stored(t, "root-shard"))
 
 	first := ""
 	framework.Step(t, "a setup that runs begins to encrypt", func(t *testing.T) {
 		s.Edit(t, "spec:\n", "spec:\n  encryption: {}\n")
 		require.Contains(t, s.Up(t).Stderr, "The encryption of secrets is prepared: continue with ")
-		require.Equal(t, "plain", stored(t, "root-shard"))
+		require.Equal(t, "plain", b.stored(t, "root-shard"))
 		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
-		first = stored(t, "root-shard")
+		first = b.stored(t, "root-shard")
 		require.NotEqual(t, "plain", first)
-		require.Equal(t, first, stored(t, "shard/alpha"), "all shards have the same key")
+		require.Equal(t, first, b.stored(t, "shard/alpha"), "all shards have the same key")
 		readable(t)
 	})
 	framework.Step(t, "after a rotation, nothing needs the previous key", func(t *testing.T) {
 		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
-		second := stored(t, "root-shard")
+		second := b.stored(t, "root-shard")
 		require.NotContains(t, []string{first, "plain"}, second)
-		require.Equal(t, second, stored(t, "shard/alpha"))
+		require.Equal(t, second, b.stored(t, "shard/alpha"))
 		readable(t)
 	})
 	framework.Step(t, "a workspace moves to another shard", func(t *testing.T) {
@@ -153,35 +158,102 @@ func TestLocalEncryptionWithAGivenKeyAndAKMS(t *testing.T) {
 	s.Text = fmt.Sprintf(confidential, s.Name) + "  encryption: {}\n"
 	s.Write(t, s.Text)
 	b := newBackups(t, s)
-	stored := func(t *testing.T) string {
-		t.Helper()
-		all := secretsIn(t, b.create(t), "root-shard")
-		require.Len(t, all, 1)
-		return all[0]
-	}
-	readable := func(t *testing.T) {
-		t.Helper()
-		r := s.Kubectl(t, "get", "secret", "confidential", "--namespace", "default", "--output", "jsonpath={.data.password}").OK(t)
-		require.Equal(t, "ZTJlLW1hcmtlcg==", r.Stdout)
-	}
 	key := base64.StdEncoding.EncodeToString([]byte(strings.Repeat("given/by", 4)))
 	given := filepath.Join(t.TempDir(), "encryption")
 	require.NoError(t, os.MkdirAll(given, 0o700))
 	require.NoError(t, os.WriteFile(filepath.Join(given, "encryption.key"), fmt.Appendf(nil, `{"key": %q}`, key), 0o600))
 	s.Sub(t, "certs", "import", filepath.Dir(given)).OK(t)
-	endpoint := serveKMS(t).endpoint
+	plugin, _ := serveKMS(t)
 	framework.Step(t, "a given key encrypts", func(t *testing.T) {
 		require.Contains(t, s.Up(t).Stderr, "The encryption of secrets is prepared: continue with ")
 		s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
 		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
-		require.Equal(t, "secretbox:v1:"+pki.EncryptionKeyName(key), stored(t))
-		readable(t)
+		require.Equal(t, "secretbox:v1:"+pki.EncryptionKeyName(key), b.stored(t, "root-shard"))
+		b.readable(t, "admin")
 	})
 	framework.Step(t, "a KMS encrypts instead", func(t *testing.T) {
-		s.Edit(t, "encryption: {}", fmt.Sprintf("encryption: {kms: {endpoint: %q}}", endpoint))
+		s.Edit(t, "encryption: {}", fmt.Sprintf("encryption: {kms: {endpoint: %q}}", plugin.endpoint()))
 		require.Contains(t, s.Up(t).Stderr, "The rotation of the encryption key is not complete: continue with ")
 		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
-		require.Contains(t, stored(t), "kms:v2:")
-		readable(t)
+		require.Contains(t, b.stored(t, "root-shard"), "kms:v2:")
+		b.readable(t, "admin")
+	})
+}
+
+// A new setup encrypts with a KMS from the beginning. A change to a key of kcpctl ends that it needs the KMS.
+func TestLocalEncryptionWithAKMS(t *testing.T) {
+	s := framework.NewLocal(t, "minimal")
+	plugin, stop := serveKMS(t)
+	kms := fmt.Sprintf("encryption: {kms: {endpoint: %q}}", plugin.endpoint())
+	s.Text = fmt.Sprintf("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: %s}\nspec:\n  %s\n", s.Name, kms)
+	s.Write(t, s.Text)
+	b := newBackups(t, s)
+	framework.Step(t, "a KMS encrypts from the beginning", func(t *testing.T) {
+		require.NotContains(t, s.Up(t).Stderr, "encryption rotate")
+		s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
+		require.Contains(t, b.stored(t, "root-shard"), "kms:v2:")
+		b.readable(t, "admin")
+	})
+	framework.Step(t, "an outage of the plugin is named", func(t *testing.T) {
+		stop()
+		s.Finds(t, nil, "KCP101", "fail", "root-shard", "kms-provider")
+		stop = plugin.serve()
+		s.Check(t, "--wait", "2m").Passes(t)
+		b.readable(t, "admin")
+	})
+	framework.Step(t, "a key of kcpctl encrypts instead", func(t *testing.T) {
+		s.Edit(t, kms, "encryption: {}")
+		require.Contains(t, s.Up(t).Stderr, "The rotation of the encryption key is not complete: continue with ")
+		s.Sub(t, "encryption", "rotate").OK(t).Quiet(t)
+		stop()
+		require.Contains(t, b.stored(t, "root-shard"), "secretbox:v1:")
+		b.readable(t, "admin")
+		s.Check(t).Passes(t)
+	})
+}
+
+// inPods is a setup whose root shard reaches the plugin of a KMS in a directory of its node.
+const inPods = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: %s}
+spec:
+  encryption: {kms: {endpoint: unix:///run/kms/kms.sock}}
+  rootShard:
+    podTemplate:
+      spec:
+        containers: [{name: kcp, volumeMounts: [{name: kms, mountPath: /run/kms}]}]
+        volumes: [{name: kms, hostPath: {path: %s, type: Directory}}]
+`
+
+// A shard in a pod reaches the plugin of a KMS on its node.
+func TestClusterEncryptionWithAKMS(t *testing.T) {
+	s := framework.NewCluster(t, "minimal")
+	c := s.Runtime.(*framework.Cluster)
+	plugin, stop := serveKMS(t)
+	s.Text = fmt.Sprintf(inPods, s.Name, plugin.dir)
+	s.Write(t, s.Text)
+	b := newBackups(t, s)
+	c.MakeNamespace(t)
+	admit := func(level string) {
+		c.Kubectl("label", "namespace", c.Namespace, "--overwrite", "pod-security.kubernetes.io/enforce="+level).Run(t.Context(), t).OK(t)
+	}
+	framework.Step(t, "a namespace that refuses volumes of nodes", func(t *testing.T) {
+		admit("restricted")
+		s.Finds(t, []string{"--pre"}, "KCP014", "fail", "Deployment/", "violates PodSecurity", "hostPath")
+		s.Kcpctl(t, "up").Refused(t, 1, "KCP014", "hostPath")
+		admit("privileged")
+	})
+	framework.Step(t, "the KMS encrypts", func(t *testing.T) {
+		require.NotContains(t, s.Up(t).Stderr, "encryption rotate")
+		s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
+		require.Contains(t, b.stored(t, "root-shard"), "kms:v2:")
+		b.readable(t, "admin")
+	})
+	framework.Step(t, "an outage of the plugin is named", func(t *testing.T) {
+		stop()
+		s.Finds(t, nil, "KCP101", "fail", "root-shard", "kms-provider")
+		plugin.serve()
+		s.BecomesReady(t)
+		b.readable(t, "admin")
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"crypto/rand"
 	"encoding/binary"
-	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -20,30 +19,47 @@ import (
 // kms is a plugin of Kubernetes' KMS v2 (k8s.io/kms/apis/v2). What it encrypts is a number of the plaintext, which it
 // keeps: nothing else can decrypt it.
 type kms struct {
-	endpoint string
-	mu       sync.Mutex
-	kept     map[string][]byte
+	t    *testing.T
+	dir  string
+	mu   sync.Mutex
+	kept map[string][]byte
 }
 
-// serveKMS serves a plugin on a socket until the test ends. gRPC is HTTP/2 with a prefixed message in each direction, so
-// it needs no library for three methods.
-func serveKMS(t *testing.T) *kms {
+// kmsSocket is the name of the socket in the directory of a plugin.
+const kmsSocket = "kms.sock"
+
+// serveKMS serves a plugin on a socket, which every user may open, as the one in a pod must.
+func serveKMS(t *testing.T) (k *kms, stop func()) {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "kms") // the path of a socket is short
 	require.NoError(t, err)
-	k := &kms{endpoint: "unix://" + filepath.Join(dir, "kms.sock"), kept: map[string][]byte{}}
-	listener, err := net.Listen("unix", filepath.Join(dir, "kms.sock"))
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) })
+	require.NoError(t, os.Chmod(dir, 0o755))
+	k = &kms{t: t, dir: dir, kept: map[string][]byte{}}
+	return k, k.serve()
+}
+
+func (k *kms) endpoint() string { return "unix://" + filepath.Join(k.dir, kmsSocket) }
+
+// serve serves the plugin until it is stopped, or the test ends. gRPC is HTTP/2 with a prefixed message in each
+// direction, so it needs no library for three methods.
+func (k *kms) serve() (stop func()) {
+	t := k.t
+	t.Helper()
+	listener, err := net.Listen("unix", filepath.Join(k.dir, kmsSocket))
 	require.NoError(t, err)
+	require.NoError(t, os.Chmod(filepath.Join(k.dir, kmsSocket), 0o666))
 	protocols := &http.Protocols{}
 	protocols.SetUnencryptedHTTP2(true)
 	server := &http.Server{Handler: k, Protocols: protocols}
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		require.NoError(t, errors.Join(server.Close(), os.RemoveAll(dir)))
+	stop = sync.OnceFunc(func() {
+		require.NoError(t, server.Close())
 		require.ErrorIs(t, <-served, http.ErrServerClosed)
 	})
-	return k
+	t.Cleanup(stop)
+	return stop
 }
 
 func (k *kms) ServeHTTP(w http.ResponseWriter, r *http.Request) {

@@ -78,7 +78,8 @@ func (c *Client) DeleteNamespace(ctx context.Context, seen *unstructured.Unstruc
 	if err != nil || len(contents) > 0 {
 		return slices.Concat(contents, []string{""})[0], err
 	}
-	return "", c.DeleteObject(ctx, plan.Ref{GroupVersionKind: seen.GroupVersionKind(), Name: seen.GetName()}, seen)
+	at := plan.RefOf("", seen)
+	return "", c.in(object.DeleteUnchanged(ctx, c.resource(at), seen, at))
 }
 
 // ApplyObject applies an object by server-side apply, and returns the result. With dryRun nothing is written. With

@@ -22,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/physical"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 )
 
 // server is an API server with one ServiceAccount, whose tokens are valid for a limited time.
@@ -65,14 +66,18 @@ func newServer(t *testing.T) *server {
 
 func (s *server) client(t *testing.T, url string) *physical.Client {
 	t.Helper()
+	return connect(t, s.URL, url, func() time.Time { return s.now })
+}
+
+// connect returns a client for the API server at an address, which others reach at a URL.
+func connect(t *testing.T, address, url string, now func() time.Time) *physical.Client {
+	t.Helper()
 	path := filepath.Join(t.TempDir(), "kubeconfig")
 	text := strings.ReplaceAll(`{apiVersion: v1, kind: Config, current-context: a, contexts: [{name: a, context: {cluster: a, user: a}}],
   clusters: [{name: a, cluster: {server: "URL", proxy-url: "URL", tls-server-name: api, disable-compression: true}}],
-  users: [{name: a, user: {token: of-the-user}}]}`, "URL", s.URL)
+  users: [{name: a, user: {token: of-the-user}}]}`, "URL", address)
 	require.NoError(t, os.WriteFile(path, []byte(text), 0o600))
-	c, err := physical.New(topology.Cluster{Name: "c1", Kubeconfig: path}, url, cluster.Options{
-		Now: func() time.Time { return s.now }, Notify: t.Logf,
-	})
+	c, err := physical.New(topology.Cluster{Name: "c1", Kubeconfig: path}, url, cluster.Options{Now: now, Notify: t.Logf})
 	require.NoError(t, err)
 	return c
 }
@@ -129,4 +134,32 @@ func TestCredential(t *testing.T) {
 	defer cancel()
 	require.True(t, c.Fits(ctx, issued, "kcpctl-syncer", "demo-syncer-c1-token"), "it is not known")
 	require.Equal(t, 1, s.issued)
+}
+
+// A namespace that changes while kcpctl lists its objects stays, even if only its status has changed.
+func TestDeleteNamespace(t *testing.T) {
+	for name, meanwhile := range map[string]string{
+		"unchanged": "", "another status": "{metadata: {name: web}, status: {phase: Active}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			const path = "api/v1/namespaces"
+			s := fakeapi.New(t)
+			s.Serve("/api", "{}")
+			s.Serve("/apis", "{}")
+			s.Apply(t, "", path, "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}")
+			seen := s.Apply(t, "", path, "{apiVersion: v1, kind: Namespace, metadata: {name: web}}")
+			c := connect(t, s.URL, "", time.Now)
+			if meanwhile != "" {
+				s.Apply(t, "", path, meanwhile)
+			}
+			rest, err := c.DeleteNamespace(t.Context(), seen)
+			require.Empty(t, rest)
+			if meanwhile == "" {
+				require.NoError(t, err)
+			} else {
+				require.ErrorContains(t, err, "cluster c1 (context a): Namespace/web was changed after this run read it")
+			}
+			require.Equal(t, meanwhile != "", s.Get("", path, "", "web") != nil)
+		})
+	}
 }

@@ -26,7 +26,7 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return nil
 	}
 	if err := s.member.replaced(); err != nil {
-		return err // the object is in another cluster
+		return err // the object is, or may be, in another cluster: a UID is not read or not recorded yet
 	}
 	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
 	client, err := s.below(i.GroupVersionResource, namespace)
