@@ -5,6 +5,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -15,7 +16,8 @@ const customServers = `spec:
   virtualWorkspaces:
   - {name: kcp}
   - {name: plain, command: [/server, run]}
-  - {name: mapped, command: [/server], path: /services/mapped/, kubeconfigSecret: reader}
+  - {name: mapped, command: [/server], path: /services/mapped/, kubeconfigSecret: reader,
+     image: {repository: registry.example.com/server, tag: v0.1.0}, extraArgs: [--own-flag=1]}
 `
 
 func TestServersOfTheUser(t *testing.T) {
@@ -36,6 +38,8 @@ func TestServersOfTheUser(t *testing.T) {
 	require.Equal(t, flags, args)
 	command, args = pod("demo-vw-mapped")
 	require.Equal(t, []string{"/server"}, command)
+	require.Contains(t, args, "--own-flag=1")
+	require.Equal(t, release.Default, top.Component("virtual-workspaces/mapped").Version, "the tag is not a release of kcp")
 	require.Contains(t, args, "--kubeconfig=/etc/kcp/kubeconfig/shard.kubeconfig")
 	require.False(t, has(args, "--external-logical-cluster-admin-kubeconfig="))
 	require.False(t, has(args, "--cache-kubeconfig="))

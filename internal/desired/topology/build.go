@@ -288,6 +288,7 @@ func (b *builder) virtualWorkspaces(v *v1alpha1.VirtualWorkspace) {
 	c.setFrontProxy(v.FrontProxy)
 	if v.Custom() {
 		c.Custom = v
+		c.Version = b.setup.Spec.Version // the tag of its image is not a release of kcp
 		if !administers(c) {
 			c.Needs = append(c.Needs, c.Serves)
 		}

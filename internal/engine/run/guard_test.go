@@ -265,6 +265,16 @@ func TestReleases(t *testing.T) {
 	}
 }
 
+// The tag of the user's own server is not a release of kcp: it may become any other one.
+func TestReleasesOfTheUsersServers(t *testing.T) {
+	own := func(tag string) string {
+		return "spec: {virtualWorkspaces: [{name: own, command: [/own], image: {repository: example.com/own, tag: " + tag + "}}]}\n"
+	}
+	inWorld(t, minimal+own("v1.4.0"), func(t *testing.T, w *world) {
+		edited(t, w, own("v0.9.0")).mustRun(t)
+	})
+}
+
 func setImage(t *testing.T, o *unstructured.Unstructured, image string) {
 	t.Helper()
 	containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")

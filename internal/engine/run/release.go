@@ -25,7 +25,7 @@ func (g *guard) nextRelease(ctx context.Context) error {
 	for _, it := range g.res.Plan.Items {
 		c := g.Topology.Component(it.Component)
 		workload := plan.HasPods(it.Kind)
-		if c == nil || !workload || it.Action != plan.Change && it.Action != plan.Create {
+		if c == nil || c.Custom != nil || !workload || it.Action != plan.Change && it.Action != plan.Create {
 			continue
 		}
 		errs = append(errs, g.nextReleaseOf(ctx, it, c, g.before.Data[c.ID()].Release))

@@ -58,11 +58,11 @@ type Reader struct {
 	After func() <-chan time.Time
 }
 
-// Servers returns the components that are measured: those that serve kcp's API.
+// Servers returns the components that are measured: servers of kcp.
 func (r *Reader) Servers() []*topology.Component {
 	var out []*topology.Component
 	for _, c := range r.Topology.Components {
-		if c.Kind.Serves() {
+		if c.Kind.Serves() && c.Custom == nil {
 			out = append(out, c)
 		}
 	}

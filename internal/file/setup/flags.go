@@ -53,11 +53,14 @@ func (p part) unknownFlag(spec *v1alpha1.Spec, arg string) *unknownFlag {
 	flag, _, _ := strings.Cut(arg, "=")
 	name, isFlag := strings.CutPrefix(flag, "--")
 	version := cmp.Or(p.Image.Tag, spec.Image.Tag, spec.Version)
+	if p.custom != nil {
+		version = spec.Version
+	}
 	unknown, certain, known := release.UnknownFlag(p.kind.Program(), version, name)
 	if !isFlag || !unknown || strings.ToLower(name) != name || strings.Contains(name, " ") {
 		return nil // others are refused for their form
 	}
-	own := cmp.Or(p.Image.Repository, spec.Image.Repository) != defaultRepository ||
+	own := p.custom != nil || cmp.Or(p.Image.Repository, spec.Image.Repository) != defaultRepository ||
 		cmp.Or(p.Image.Digest, spec.Image.Digest) != ""
 	nearest := ""
 	if len(name) > shortFlag {

@@ -88,13 +88,17 @@ func (v *fields) image(p *field.Path, i v1alpha1.Image) {
 
 // tag requires an image tag. A tag that is a release selects the flags, so the release must be supported.
 func (v *fields) tag(p *field.Path, tag string) {
-	if !v.matches(tagPattern, tag) {
-		v.invalid(p, tag, "must be an image tag: at most 128 letters, digits, '_', '.' and '-'")
-		return
-	}
-	if _, err := version.ParseSemantic(tag); err == nil && strings.HasPrefix(tag, "v") {
+	if _, err := version.ParseSemantic(tag); v.isTag(p, tag) && err == nil && strings.HasPrefix(tag, "v") {
 		v.release(p, tag)
 	}
+}
+
+func (v *fields) isTag(p *field.Path, tag string) bool {
+	is := v.matches(tagPattern, tag)
+	if !is {
+		v.invalid(p, tag, "must be an image tag: at most 128 letters, digits, '_', '.' and '-'")
+	}
+	return is
 }
 
 func (v *fields) imageReference(p *field.Path, s string) {

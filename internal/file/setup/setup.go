@@ -130,7 +130,9 @@ func (f *File) Notes() []string {
 	spec := &f.Setup.Spec
 	versions := []string{spec.Version, spec.Image.Tag}
 	for _, p := range parts(f.Setup) {
-		versions = append(versions, p.Image.Tag)
+		if p.custom == nil {
+			versions = append(versions, p.Image.Tag)
+		}
 	}
 	out := append(slices.Clone(f.warnings), exposures(f.Setup)...)
 	out = append(out, doubtfulFlags(f.Setup)...)
