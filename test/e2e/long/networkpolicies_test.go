@@ -42,7 +42,7 @@ func TestClusterNetworkPolicies(t *testing.T) {
 	framework.Step(t, "check passes", func(t *testing.T) { n.Passes(t, nil) })
 	framework.Step(t, "workspaces on every shard", func(t *testing.T) { framework.CreateWorkspaces(t, n.Setup) })
 	framework.Step(t, "a front-proxy reaches servers that the setup file names", n.elsewhere)
-	n.start(t, n.Name) // a pod of somebody else in the namespace of the setup
+	n.start(t, n.Name) // a pod without a role in the namespace of the setup
 	framework.Step(t, "only clients reach what runs", n.onlyClients)
 	framework.Step(t, "renewed certificates", func(t *testing.T) { n.Certs(t, "renew").OK(t).Quiet(t) })
 	framework.Step(t, "restart", func(t *testing.T) { n.Kcpctl(t, "restart", "--all", "--parallel", "3").OK(t).Quiet(t) })
