@@ -69,67 +69,87 @@ func (r *Reader) Servers() []*topology.Component {
 	return out
 }
 
-// Read reads the metrics of all servers twice, at the same time. What cannot be read has a reason.
+// Read reads the metrics of all servers twice, and waits once in between. What cannot be read has a reason.
 func (r *Reader) Read(ctx context.Context) ([]Component, error) {
 	servers := r.Servers()
-	out := make([]Component, len(servers))
+	all := make([]reading, len(servers))
 	err := parallel.Each(ctx, parallel.Indices(servers), func(ctx context.Context, i int) error {
-		out[i] = r.read(ctx, servers[i])
+		all[i] = r.begin(ctx, servers[i])
 		return nil
 	})
-	if err == nil && ctx.Err() != nil {
+	select {
+	case <-ctx.Done():
 		err = context.Cause(ctx)
+	case <-r.After():
+		err = errors.Join(err, parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) error {
+			all[i].end(ctx)
+			return nil
+		}))
+	}
+	out := make([]Component, len(all))
+	for i := range all {
+		out[i] = all[i].Component
+		if all[i].client != nil {
+			all[i].client.Close()
+		}
 	}
 	return out, err
 }
 
-// read measures a server through one connection, so that both readings are of the same process.
-func (r *Reader) read(ctx context.Context, c *topology.Component) Component {
-	out := Component{
+// reading is a server whose metrics were read once, with the connection, so that both readings are of the same process.
+type reading struct {
+	Component
+
+	client *kcp.Client
+	before *metrics
+	began  time.Time
+}
+
+// begin reads a server for the first time.
+func (r *Reader) begin(ctx context.Context, c *topology.Component) reading {
+	out := reading{Component: Component{
 		Component: c.ID(), Replicas: c.Replicas, MemoryLimit: c.Resources.Limits.Memory().Value(),
 		Quota: quota(r.Topology, c),
-	}
+	}}
 	if l, lost := plan.UnreachableIn(r.Left, c.Cluster.Name); lost {
 		out.Reason = l.Err.Error()
 		return out
 	}
-	client, err := r.Connect(c)
-	if err != nil {
-		out.Reason = err.Error()
-		return out
+	var err error
+	if out.client, err = r.Connect(c); err == nil {
+		out.before, err = scrape(ctx, out.client)
+		out.began = time.Now()
 	}
-	defer client.Close()
-	if err := r.measure(ctx, c, client, &out); err != nil {
+	if err == nil && c.IsShard() {
+		err = out.count(ctx)
+	}
+	if err != nil {
 		out.Reason = err.Error()
 	}
 	return out
 }
 
-func (r *Reader) measure(ctx context.Context, c *topology.Component, client *kcp.Client, out *Component) error {
-	before, err := scrape(ctx, client)
-	if err != nil {
-		return err
-	}
-	began := time.Now()
-	if c.IsShard() {
-		all, err := client.LogicalClusters(ctx)
-		if err != nil {
-			return err
-		}
+// count counts the logical clusters of a shard.
+func (r *reading) count(ctx context.Context) error {
+	all, err := r.client.LogicalClusters(ctx)
+	if err == nil {
 		n := len(all)
-		out.LogicalClusters = &n
+		r.LogicalClusters = &n
 	}
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-r.After():
+	return err
+}
+
+// end reads a server again, unless the first reading failed.
+func (r *reading) end(ctx context.Context) {
+	if r.Reason != "" {
+		return
 	}
-	after, err := scrape(ctx, client)
+	after, err := scrape(ctx, r.client)
 	if err != nil {
-		return err
+		r.Reason = err.Error()
+		return
 	}
-	out.set(before, after, time.Since(began))
-	return nil
+	r.set(r.before, after, time.Since(r.began))
 }
 
 // scrape reads the metrics of a server once.

@@ -63,9 +63,10 @@ func TestRead(t *testing.T) {
 `)
 	over := make(chan time.Time)
 	close(over)
+	pauses := 0
 	r := &Reader{
 		Topology: top, Left: []plan.Unreachable{{Cluster: "b", Err: errors.New("no route to b")}},
-		After: func() <-chan time.Time { return over },
+		After: func() <-chan time.Time { pauses++; return over },
 		Connect: func(c *topology.Component) (*kcp.Client, error) {
 			if c.Kind == topology.FrontProxy {
 				return nil, errors.New("no certificate")
@@ -75,6 +76,7 @@ func TestRead(t *testing.T) {
 	}
 	all, err := r.Read(t.Context())
 	require.NoError(t, err)
+	require.Equal(t, 1, pauses, "all servers have the same pause")
 	found := map[topology.ID]Component{}
 	for _, u := range all {
 		found[u.Component] = u
