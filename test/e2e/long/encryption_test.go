@@ -97,6 +97,14 @@ func (b *backups) readable(t *testing.T, kubeconfig ...string) {
 	require.Equal(t, "ZTJlLW1hcmtlcg==", r.Stdout)
 }
 
+// encryptsWithAKMS requires that a new setup encrypts the Secret confidential with its KMS from the beginning.
+func (b *backups) encryptsWithAKMS(t *testing.T) {
+	require.NotContains(t, b.Up(t).Stderr, "encryption rotate")
+	b.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
+	require.Contains(t, b.stored(t, "root-shard"), "kms:v2:")
+	b.readable(t, "admin")
+}
+
 // Objects in etcd are encrypted, with another key after a rotation, and can be read after a move to another shard.
 func TestLocalEncryption(t *testing.T) {
 	s := framework.NewLocal(t, "minimal")
@@ -188,12 +196,7 @@ func TestLocalEncryptionWithAKMS(t *testing.T) {
 	s.Text = fmt.Sprintf("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: %s}\nspec:\n  %s\n", s.Name, kms)
 	s.Write(t, s.Text)
 	b := newBackups(t, s)
-	framework.Step(t, "a KMS encrypts from the beginning", func(t *testing.T) {
-		require.NotContains(t, s.Up(t).Stderr, "encryption rotate")
-		s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
-		require.Contains(t, b.stored(t, "root-shard"), "kms:v2:")
-		b.readable(t, "admin")
-	})
+	framework.Step(t, "a KMS encrypts from the beginning", b.encryptsWithAKMS)
 	framework.Step(t, "an outage of the plugin is named", func(t *testing.T) {
 		stop()
 		s.Finds(t, nil, "KCP101", "fail", "root-shard", "kms-provider")
@@ -243,12 +246,7 @@ func TestClusterEncryptionWithAKMS(t *testing.T) {
 		s.Kcpctl(t, "up").Refused(t, 1, "KCP014", "hostPath")
 		admit("privileged")
 	})
-	framework.Step(t, "the KMS encrypts", func(t *testing.T) {
-		require.NotContains(t, s.Up(t).Stderr, "encryption rotate")
-		s.Creates(t, nil, "secret", "generic", "confidential", "--namespace", "default", withMarker)
-		require.Contains(t, b.stored(t, "root-shard"), "kms:v2:")
-		b.readable(t, "admin")
-	})
+	framework.Step(t, "the KMS encrypts", b.encryptsWithAKMS)
 	framework.Step(t, "an outage of the plugin is named", func(t *testing.T) {
 		stop()
 		s.Finds(t, nil, "KCP101", "fail", "root-shard", "kms-provider")
