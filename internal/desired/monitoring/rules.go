@@ -85,7 +85,7 @@ var alerts = []alert{
 	{
 		name: "KcpEtcdQuotaNear", of: etcds, after: "10m", severity: warning, check: "KCP103",
 		expr: `max by (kcp_component) (etcd_mvcc_db_total_size_in_bytes{$kcp}` +
-			` / etcd_server_quota_backend_bytes{$kcp}) > 0.8`,
+			` / etcd_server_quota_backend_bytes{$kcp}) > ` + fmt.Sprint(topology.AlmostFull),
 		summary: "The data of {{ $labels.kcp_component }} has {{ $value | humanizePercentage }} of the size at which" +
 			" etcd refuses writes (spec.etcd.managed.quota).",
 	},

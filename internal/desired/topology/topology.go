@@ -189,6 +189,24 @@ type Storage struct {
 	AutoCompaction time.Duration
 }
 
+// AlmostFull is the share of its quota from which on a database counts as almost full.
+const AlmostFull = 0.8
+
+// Quota returns the size in bytes at which the etcd of a component, or an etcd itself, accepts no more writes: 0 if it is
+// an external one. The default is etcd's (etcd: server/storage/quota.go, DefaultQuotaBytes).
+func (t *Topology) Quota(c *Component) int64 {
+	const etcdQuota = 2 << 30
+	switch {
+	case c.Storage == nil:
+		return 0
+	case c.Storage.Etcd != "":
+		return t.Quota(t.Component(c.Storage.Etcd))
+	case c.Storage.Embedded || c.Kind == Etcd:
+		return cmp.Or(c.Storage.Quota, etcdQuota)
+	}
+	return 0
+}
+
 // KeyPrefix returns what begins all keys of a shard (kcp: pkg/server/options, etcd-prefix).
 func (s *Storage) KeyPrefix() string { return cmp.Or(s.Prefix, "/registry") }
 

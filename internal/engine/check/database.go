@@ -2,8 +2,9 @@ package check
 
 import (
 	"bufio"
+	"cmp"
 	"context"
-	"io"
+	"errors"
 	"strconv"
 	"strings"
 
@@ -13,15 +14,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 )
 
-// The metrics of etcd that are read.
-const (
-	metricDatabase = "etcd_mvcc_db_total_size_in_bytes"
-	metricQuota    = "etcd_server_quota_backend_bytes"
-)
+// metricDatabase is the metric of etcd for the size of its database, with what compaction left behind.
+const metricDatabase = "etcd_mvcc_db_total_size_in_bytes"
 
-// almostFull is the share of its quota from which on an etcd counts as almost full, also for the alert
-// KcpEtcdQuotaNear.
-const almostFull = 0.8
+var errNoSize = errors.New("its metrics do not have " + metricDatabase)
 
 // room asks every managed etcd for the size of its database.
 func room(ctx context.Context, s *Subject) outcome {
@@ -30,48 +26,35 @@ func room(ctx context.Context, s *Subject) outcome {
 		return skipped("no etcd is managed")
 	}
 	return s.eachOf(etcds, func(c *topology.Component) (o outcome) {
-		size, quota, err := s.database(ctx, c)
+		size, err := s.database(ctx, c)
+		quota := s.Topology.Quota(c)
 		switch {
 		case err != nil:
 			o.fail("%s: %s", s.named(c), reason(ctx, err))
-		case quota > 0 && float64(size) >= almostFull*float64(quota):
+		case float64(size) >= topology.AlmostFull*float64(quota):
 			o.warn("%s: its database has %s", s.named(c), bytesize.Of(size, quota))
 		}
 		return o
 	})
 }
 
-// database returns the size of the database of an etcd in bytes, and its quota.
-func (s *Subject) database(ctx context.Context, c *topology.Component) (size, quota int64, err error) {
+// database returns the size of the database of an etcd in bytes.
+func (s *Subject) database(ctx context.Context, c *topology.Component) (int64, error) {
 	client := s.etcd(c)
 	defer client.Close()
 	body, err := client.Open(ctx, "/metrics")
 	if err != nil {
-		return 0, 0, err
+		return 0, err
 	}
 	defer body.Close()
-	return sizes(body)
-}
-
-// sizes reads both sizes from metrics in the text format of Prometheus.
-func sizes(metrics io.Reader) (size, quota int64, err error) {
-	lines := bufio.NewScanner(metrics)
+	lines := bufio.NewScanner(body)
 	for lines.Scan() {
-		name, text, _ := strings.Cut(lines.Text(), " ")
-		if name != metricDatabase && name != metricQuota {
-			continue
-		}
-		value, err := strconv.ParseFloat(text, 64)
-		if err != nil {
-			return 0, 0, err
-		}
-		if name == metricDatabase {
-			size = int64(value)
-		} else {
-			quota = int64(value)
+		if name, value, _ := strings.Cut(lines.Text(), " "); name == metricDatabase {
+			size, err := strconv.ParseFloat(value, 64)
+			return int64(size), err
 		}
 	}
-	return size, quota, lines.Err()
+	return 0, cmp.Or(lines.Err(), errNoSize)
 }
 
 // etcd returns a client with the certificate that the members of an etcd use among themselves.

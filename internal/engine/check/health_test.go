@@ -231,8 +231,13 @@ func TestChecksNameTheCause(t *testing.T) {
 		"an etcd is almost full": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always("etcd/alpha GET /metrics", fakekcp.Answer{Code: http.StatusOK,
-					Body: "etcd_mvcc_db_total_size_in_bytes 5.7671680e+07\netcd_server_quota_backend_bytes 6.7108864e+07\n"})
-			}, "KCP103", check.Warn, "etcd/alpha: its database has 55 MiB of 64 MiB",
+					Body: "etcd_mvcc_db_total_size_in_bytes 1.879048192e+09\n"})
+			}, "KCP103", check.Warn, "etcd/alpha: its database has 1.8 GiB of 2.0 GiB",
+		},
+		"an etcd does not tell its size": {
+			func(_ *testing.T, w *world) {
+				w.rt.Kcp.Always("etcd/alpha GET /metrics", fakekcp.Answer{Code: http.StatusOK, Body: "go_threads 7\n"})
+			}, "KCP103", check.Fail, "etcd/alpha: its metrics do not have etcd_mvcc_db_total_size_in_bytes",
 		},
 		"a controller does not start": {
 			func(_ *testing.T, w *world) {

@@ -18,7 +18,7 @@ const (
 )
 
 // Full is the share from which on a shard counts as full.
-const Full = 0.8
+const Full = topology.AlmostFull
 
 // Share is how much of something is used: 0.5 is half.
 type Share struct {

@@ -5,6 +5,7 @@ package usage
 import (
 	"context"
 	"errors"
+	"slices"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
@@ -12,10 +13,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
-
-// etcdQuota is the size that an etcd may have if no quota is set (etcd: server/storage/quota.go,
-// DefaultQuotaBytes).
-const etcdQuota = 2 << 30
 
 // latencyQuantile is the share of requests that are at most as slow as Component.P99.
 const latencyQuantile = 0.99
@@ -77,6 +74,9 @@ func (r *Reader) Read(ctx context.Context) ([]Component, error) {
 		all[i] = r.begin(ctx, servers[i])
 		return nil
 	})
+	if !slices.ContainsFunc(all, func(r reading) bool { return r.Reason == "" }) {
+		return components(all), err
+	}
 	select {
 	case <-ctx.Done():
 		err = context.Cause(ctx)
@@ -86,6 +86,11 @@ func (r *Reader) Read(ctx context.Context) ([]Component, error) {
 			return nil
 		}))
 	}
+	return components(all), err
+}
+
+// components ends the connections, and returns what was read.
+func components(all []reading) []Component {
 	out := make([]Component, len(all))
 	for i := range all {
 		out[i] = all[i].Component
@@ -93,7 +98,7 @@ func (r *Reader) Read(ctx context.Context) ([]Component, error) {
 			all[i].client.Close()
 		}
 	}
-	return out, err
+	return out
 }
 
 // reading is a server whose metrics were read once, with the connection, so that both readings are of the same process.
@@ -109,7 +114,7 @@ type reading struct {
 func (r *Reader) begin(ctx context.Context, c *topology.Component) reading {
 	out := reading{Component: Component{
 		Component: c.ID(), Replicas: c.Replicas, MemoryLimit: c.Resources.Limits.Memory().Value(),
-		Quota: quota(r.Topology, c),
+		Quota: r.Topology.Quota(c),
 	}}
 	if l, lost := plan.UnreachableIn(r.Left, c.Cluster.Name); lost {
 		out.Reason = l.Err.Error()
@@ -192,22 +197,4 @@ func integer(v float64) *int64 {
 	}
 	n := int64(v)
 	return &n
-}
-
-// quota returns the size that the etcd of a component may have, or 0 if others decide.
-func quota(t *topology.Topology, c *topology.Component) int64 {
-	switch {
-	case c.Storage == nil:
-		return 0
-	case c.Storage.Embedded:
-		return etcdQuota
-	}
-	etcd := t.Component(c.Storage.Etcd)
-	switch {
-	case etcd == nil:
-		return 0
-	case etcd.Storage.Quota > 0:
-		return etcd.Storage.Quota
-	}
-	return etcdQuota
 }

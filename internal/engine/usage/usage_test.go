@@ -95,3 +95,17 @@ func TestRead(t *testing.T) {
 	require.Equal(t, "no route to b", found["shard/beta"].Reason)
 	require.Equal(t, "no certificate", found["front-proxy/main"].Reason)
 }
+
+func TestReadDoesNotWaitForNothing(t *testing.T) {
+	r := &Reader{
+		Topology: topologytest.Build(t, ""),
+		After:    func() <-chan time.Time { t.Error("no server answers, so there is no second reading"); return time.After(0) },
+		Connect:  func(*topology.Component) (*kcp.Client, error) { return nil, errors.New("no certificate") },
+	}
+	all, err := r.Read(t.Context())
+	require.NoError(t, err)
+	require.Len(t, all, len(r.Servers()))
+	for _, c := range all {
+		require.Equal(t, "no certificate", c.Reason)
+	}
+}

@@ -313,7 +313,8 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	case Readyz:
 		return Answer{http.StatusOK, "ok"}
 	case "GET /metrics":
-		return Answer{http.StatusOK, fmt.Sprintf("process_start_time_seconds %d\n", k.restarts[server])}
+		return Answer{http.StatusOK, fmt.Sprintf("process_start_time_seconds %d\netcd_mvcc_db_total_size_in_bytes 1e+06\n",
+			k.restarts[server])}
 	case ListShards:
 		return Shards(k.shards...)
 	case GetShard:
