@@ -46,6 +46,7 @@ func (t *testbed) upSteps(n node) []step {
 	steps := []step{
 		{"network", nil, func(ctx context.Context) (string, error) { return t.connect(ctx, n) }},
 		{"files", nil, func(context.Context) (string, error) { return "written", n.files() }},
+		{"share of pods", nil, func(context.Context) (string, error) { return "set", weighPods("/sys/fs/cgroup") }},
 	}
 	imported := []step{}
 	for _, i := range images() {
