@@ -75,8 +75,6 @@ deps: packages $(TESTBED) $(GOTESTSUM) ## Download and build everything that the
 	$(TESTBED) packages
 	$(TESTBED) build
 	@CGO_ENABLED=1 $(GO_BUILD) -race $(RACE)
-	@$(GO_BUILD) GOOS=darwin GOARCH=arm64 . ./cmd/... ./internal/...
-	@$(GO_BUILD) GOOS=windows GOARCH=amd64 . ./cmd/... ./internal/...
 
 .PHONY: test
 test: unit integration e2e ## Run the tests of a contributor: unit, golden, CLI, a real kube-apiserver, a real kcp on both runtimes
@@ -193,8 +191,8 @@ lint: ## Run gofmt, go vet and a check of habits that make code harder to read
 	@unformatted=$$(git ls-files -co --exclude-standard '*.go' | xargs gofmt -l); \
 	if [ -n "$$unformatted" ]; then echo "not gofmt-ed:"; echo "$$unformatted"; exit 1; fi
 	go vet ./...
-	GOOS=darwin GOARCH=arm64 go vet . ./cmd/... ./internal/...
-	GOOS=windows GOARCH=amd64 go build . ./cmd/... ./internal/... # tests do not run there
+	go run ./internal/tools/oses -tests darwin/arm64 . ./cmd/... ./internal/...
+	go run ./internal/tools/oses windows/amd64 . ./cmd/... ./internal/... # tests do not run there
 	go run ./internal/tools/habits
 
 .PHONY: generate

@@ -192,8 +192,8 @@ type Storage struct {
 // AlmostFull is the share of its quota from which on a database counts as almost full.
 const AlmostFull = 0.8
 
-// Quota returns the size in bytes at which the etcd of a component, or an etcd itself, accepts no more writes: 0 if it is
-// an external one. The default is etcd's (etcd: server/storage/quota.go, DefaultQuotaBytes).
+// Quota returns the size in bytes at which the etcd of a component, or an etcd itself, accepts no more writes. It is 0
+// for an external one. The default is etcd's (etcd: server/storage/quota.go, DefaultQuotaBytes).
 func (t *Topology) Quota(c *Component) int64 {
 	const etcdQuota = 2 << 30
 	switch {

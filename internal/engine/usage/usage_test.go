@@ -99,8 +99,11 @@ func TestRead(t *testing.T) {
 func TestReadDoesNotWaitForNothing(t *testing.T) {
 	r := &Reader{
 		Topology: topologytest.Build(t, ""),
-		After:    func() <-chan time.Time { t.Error("no server answers, so there is no second reading"); return time.After(0) },
-		Connect:  func(*topology.Component) (*kcp.Client, error) { return nil, errors.New("no certificate") },
+		After: func() <-chan time.Time {
+			t.Error("no server answers, so there is no second reading")
+			return time.After(0)
+		},
+		Connect: func(*topology.Component) (*kcp.Client, error) { return nil, errors.New("no certificate") },
 	}
 	all, err := r.Read(t.Context())
 	require.NoError(t, err)
