@@ -4,11 +4,13 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/exec"
 	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/kcpctl/kcpctl/test/gobuild"
@@ -34,6 +36,13 @@ func (t *testbed) buildAll(ctx context.Context, all []wanted) error {
 			lacking = append(lacking, w)
 		}
 	}
+	if len(lacking) > 1 {
+		ctx, cancel := context.WithCancel(ctx)
+		var g sync.WaitGroup
+		g.Go(func() { download(ctx, lacking[1:]) })
+		defer g.Wait()
+		defer cancel()
+	}
 	for i, w := range lacking {
 		if len(lacking) > 1 {
 			t.log.note("set %d of %d to build: %s", i+1, len(lacking), w.set.key())
@@ -43,6 +52,24 @@ func (t *testbed) buildAll(ctx context.Context, all []wanted) error {
 		}
 	}
 	return nil
+}
+
+// download downloads the modules of sets, while an earlier set is compiled. An error is that of the build, which downloads
+// what is missing.
+func download(ctx context.Context, all []wanted) {
+	source, err := sourceDir()
+	if err != nil {
+		return
+	}
+	for _, w := range all {
+		args := []string{"list", "-deps"}
+		for _, b := range w.set.binaries {
+			args = append(args, b.pkg)
+		}
+		cmd := exec.CommandContext(ctx, "go", args...)
+		cmd.Dir, cmd.Env = filepath.Join(source, "build", w.set.name), append(os.Environ(), goEnv()...)
+		cmd.Run() //nolint:errcheck // see above
+	}
 }
 
 // build builds the named binaries of s that the cache lacks. No names mean all binaries.
