@@ -265,13 +265,15 @@ func TestReleases(t *testing.T) {
 	}
 }
 
-// The tag of the user's own server is not a release of kcp: it may become any other one.
+// The tag of the user's own server is not a release of kcp: it may become any other one, and the server one of kcp.
 func TestReleasesOfTheUsersServers(t *testing.T) {
 	own := func(tag string) string {
 		return "spec: {virtualWorkspaces: [{name: own, command: [/own], image: {repository: example.com/own, tag: " + tag + "}}]}\n"
 	}
 	inWorld(t, minimal+own("v1.4.0"), func(t *testing.T, w *world) {
-		edited(t, w, own("v0.9.0")).mustRun(t)
+		w = edited(t, w, own("v0.9.0"))
+		w.mustRun(t)
+		edited(t, w, "spec: {virtualWorkspaces: [{name: own}]}\n").mustRun(t)
 	})
 }
 

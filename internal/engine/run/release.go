@@ -4,7 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
@@ -25,12 +27,26 @@ func (g *guard) nextRelease(ctx context.Context) error {
 	for _, it := range g.res.Plan.Items {
 		c := g.Topology.Component(it.Component)
 		workload := plan.HasPods(it.Kind)
-		if c == nil || c.Custom != nil || !workload || it.Action != plan.Change && it.Action != plan.Create {
+		if c == nil || c.Custom != nil || !workload || it.Action != plan.Change && it.Action != plan.Create ||
+			wasCustom(c, it.Live) {
 			continue
 		}
 		errs = append(errs, g.nextReleaseOf(ctx, it, c, g.before.Data[c.ID()].Release))
 	}
 	return errors.Join(errs...)
+}
+
+// wasCustom reports whether a server of virtual workspaces runs a program of the user, whose tag is not a release of kcp.
+func wasCustom(c *topology.Component, live *unstructured.Unstructured) bool {
+	if c.Kind != topology.VirtualWorkspaces || live == nil {
+		return false
+	}
+	containers, _, _ := unstructured.NestedSlice(live.Object, "spec", "template", "spec", "containers")
+	return !slices.ContainsFunc(containers, func(of any) bool {
+		container, _ := of.(map[string]any)
+		command, _, _ := unstructured.NestedStringSlice(container, "command")
+		return slices.Contains(command, "/"+c.Kind.Program())
+	})
 }
 
 // nextReleaseOf refuses a release of one component. wrote is the release that wrote its data.
