@@ -21,6 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/retry"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -90,10 +91,8 @@ func (k *Locker) Acquire(ctx context.Context) (*Lock, error) {
 				k.Notify("another run may hold the lock: waiting up to %s for %s", Duration, describe(l))
 			})
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(acquireInterval):
+		if err := poll.Pause(ctx, acquireInterval); err != nil {
+			return nil, err
 		}
 	}
 }
