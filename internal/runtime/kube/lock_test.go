@@ -357,7 +357,7 @@ func TestLockTakenTooLate(t *testing.T) {
 	require.ErrorContains(t, err, "there/8@far/bob has taken it")
 }
 
-// A replica that waits for the leader says so once, and takes over soon after the leader has ended, however it ended.
+// A replica that waits for the leader logs that once, and takes over soon after the leader has ended, however it ended.
 func TestAReplicaWaitsForTheLeader(t *testing.T) {
 	for name, tc := range map[string]struct {
 		end  func(r *Runtime, unlock func())

@@ -80,7 +80,8 @@ func (i *informers) watch(
 			return w, err
 		},
 	}, &unstructured.Unstructured{}, 0, cache.Indexers{byComponent: componentIndex})
-	out.Indexer, out.synced = shared.GetIndexer(), shared.HasSyncedChecker().Done()
+	out.Indexer = shared.GetIndexer()
+	out.synced = shared.HasSyncedChecker().Done()
 	// Neither fails before the informer is started.
 	_ = shared.SetTransform(convert)
 	_ = shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
