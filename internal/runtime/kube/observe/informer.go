@@ -106,7 +106,8 @@ func (i *informers) pods(ctx context.Context, cl *cluster.Client, selector strin
 func (i *informer) wait(ctx context.Context) error {
 	for late := time.After(retry.AnswerTimeout); ; {
 		i.mu.Lock()
-		failure, changed := i.failure, i.changed
+		failure := i.failure
+		changed := i.changed
 		i.mu.Unlock()
 		if failure != nil {
 			return failure
