@@ -14,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/client/kind"
@@ -22,6 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
 
 // Resource is the client for a resource in the setup's namespace.
@@ -191,9 +191,9 @@ func (c *Client) apply(
 
 // Scale sets only spec.replicas of an object. Apply sets it again: kcpctl is never in conflict with itself.
 func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas int32) error {
-	patch := fmt.Appendf(nil, `{"spec":{"replicas":%d}}`, replicas)
-	_, err := c.For(k).Patch(ctx, name, types.MergePatchType, patch,
-		metav1.PatchOptions{FieldManager: object.FieldManager})
+	_, err := mergepatch.Send(ctx, c.For(k), object.FieldManager, name, "", map[string]any{
+		"spec": map[string]any{"replicas": replicas},
+	})
 	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
 }
 
@@ -217,13 +217,9 @@ func (c *Client) LeaveNamespace(ctx context.Context, annotation string) error {
 		return nil
 	}
 	fields[at].FieldsV1 = &metav1.FieldsV1{Raw: own}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": live.GetResourceVersion(), "managedFields": fields,
-	}})
-	if err == nil {
-		_, err = c.For(kind.Namespace).Patch(ctx, c.Namespace, types.MergePatchType, patch,
-			metav1.PatchOptions{FieldManager: NamespaceManager})
-	}
+	_, err = mergepatch.Send(ctx, c.For(kind.Namespace), NamespaceManager, c.Namespace, "", map[string]any{
+		"metadata": map[string]any{"resourceVersion": live.GetResourceVersion(), "managedFields": fields},
+	})
 	if apierrors.IsConflict(err) {
 		return nil // the next change does it: nothing depends on it
 	}

@@ -12,10 +12,11 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
@@ -118,9 +119,9 @@ func awaitReady(
 			return err
 		}
 		if phaseOf(got) == phaseScheduling && idle.reached(got.GetResourceVersion()) {
-			patch := fmt.Appendf(nil, `{"metadata":{"annotations":{%q:%q}}}`,
-				scheduledAnnotation, time.Now().UTC().Format(time.RFC3339Nano))
-			_, _ = workspaces.Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{FieldManager: "kcpctl"})
+			now := map[string]any{scheduledAnnotation: time.Now().UTC().Format(time.RFC3339Nano)}
+			_, _ = mergepatch.Send(ctx, workspaces, object.FieldManager, name, "",
+				map[string]any{"metadata": map[string]any{"annotations": now}})
 		}
 		if patience > 0 && phaseOf(got) == phaseInitializing && stuck.reached(got.GetResourceVersion()) {
 			giveUp(errGivenUp)

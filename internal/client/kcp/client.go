@@ -20,6 +20,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 )
 
@@ -66,10 +67,7 @@ var (
 	logicalClusterResource = kcpapi.LogicalCluster.GVR()
 	workspaceResource      = kcpapi.Workspace.GVR()
 	exportResource         = kcpapi.APIExport.GroupResource().WithVersion("v1alpha1") // which every release serves
-	leaseResource          = schema.GroupVersionResource{Group: "coordination.k8s.io", Version: "v1",
-		Resource: "leases"}
-	bindingResource = schema.GroupVersionResource{Group: "rbac.authorization.k8s.io", Version: "v1",
-		Resource: "clusterrolebindings"}
+	bindingResource        = kind.ClusterRoleBinding.GVR()
 )
 
 // RootWorkspace is the path of the workspace above all others, which holds the Shard objects.

@@ -10,6 +10,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // systemCRDClusters are the logical clusters of the CRDs that kcp itself creates when it starts: its own CRDs, and the
@@ -31,10 +32,7 @@ const creationDelay = 3 * time.Second
 func (c *Client) EstablishCRDs(ctx context.Context) {
 	for ctx.Err() == nil {
 		_ = c.establish(ctx)
-		select {
-		case <-ctx.Done():
-		case <-time.After(pollInterval):
-		}
+		_ = poll.Pause(ctx, pollInterval)
 	}
 }
 

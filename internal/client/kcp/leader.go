@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 )
@@ -41,7 +42,7 @@ func (c *Client) Leader(ctx context.Context) (Leader, error) {
 	if err != nil {
 		return Leader{}, err
 	}
-	lease, err := local.Resource(leaseResource).Namespace(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
+	lease, err := local.Resource(kind.Leases).Namespace(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Leader{}, nil
 	}
@@ -60,7 +61,7 @@ func (c *Client) Release(ctx context.Context, l Leader) error {
 	if err != nil {
 		return err
 	}
-	leases := local.Resource(leaseResource).Namespace(leaseNamespace)
+	leases := local.Resource(kind.Leases).Namespace(leaseNamespace)
 	_, err = mergepatch.Send(ctx, leases, object.FieldManager, leaseName, "", map[string]any{
 		"metadata": map[string]any{"resourceVersion": l.Version}, "spec": map[string]any{"holderIdentity": ""},
 	})

@@ -15,7 +15,7 @@ import (
 
 // Client is a dynamic client that retries requests that fail for a passing reason. Where it is not known whether a
 // request was carried out, it finds out. Watches only need to start in time; the informer restarts them.
-// DeleteCollection, Patch and ApplyStatus are not retried: kcpctl does not use them on clusters.
+// DeleteCollection, Patch and ApplyStatus are not retried.
 type Client struct {
 	dynamic.Interface
 	// OnSlow is called with errors of an API server that keeps failing. It may be nil.

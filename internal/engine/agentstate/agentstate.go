@@ -15,10 +15,12 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -35,11 +37,8 @@ const (
 	rivalReads  = 12
 )
 
-// The kinds of objects that show whether an agent works.
-var (
-	leaseKind     = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
-	publishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
-)
+// PublishedKind is the kind of the PublishedResources of agents.
+var PublishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
 
 // Reader reads objects of clusters.
 type Reader interface {
@@ -119,10 +118,8 @@ func (a *Agent) Rival(ctx context.Context) (string, error) {
 			pause = rivalPause
 		}
 		version = export.GetResourceVersion()
-		select {
-		case <-ctx.Done():
-			return "", context.Cause(ctx)
-		case <-time.After(pause):
+		if err := poll.Pause(ctx, pause); err != nil {
+			return "", err
 		}
 	}
 	return "", nil
@@ -171,18 +168,16 @@ func (a *Agent) Leader(ctx context.Context) (holder string, err error) {
 	if !errors.As(err, new(*staleError)) {
 		return holder, err
 	}
-	select {
-	case <-ctx.Done():
+	if poll.Pause(ctx, leaseRenewed) != nil {
 		return "", err
-	case <-time.After(leaseRenewed):
-		return a.Leads(ctx)
 	}
+	return a.Leads(ctx)
 }
 
 // Leads returns the replica that holds the Lease, if it renews it, or the reason why not.
 func (a *Agent) Leads(ctx context.Context) (holder string, err error) {
 	name := topology.AgentLease(a.Setup, a.Name)
-	lease, err := a.service(ctx, leaseKind, a.ServiceNamespace(), name)
+	lease, err := a.service(ctx, kind.Lease.GroupVersionKind, a.ServiceNamespace(), name)
 	if err != nil {
 		return "", fmt.Errorf("read Lease %s: %w", name, err)
 	}
@@ -209,7 +204,7 @@ func (a *Agent) Leads(ctx context.Context) (holder string, err error) {
 
 // published returns the schema of a PublishedResource, which the APIExport has, or the reason why there is none.
 func (a *Agent) published(ctx context.Context, export *unstructured.Unstructured, name string) (string, error) {
-	live, err := a.service(ctx, publishedKind, "", name)
+	live, err := a.service(ctx, PublishedKind, "", name)
 	switch {
 	case err != nil:
 		return "", err

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
 )
 
@@ -126,10 +127,7 @@ func guarded(ctx context.Context, c *compute) (o outcome) {
 		return o
 	}
 	// A Cluster can have changed a moment ago.
-	select {
-	case <-ctx.Done():
-	case <-time.After(settleTime):
-	}
+	_ = poll.Pause(ctx, settleTime) // the next request fails if the context has ended
 	again := &compute{Subject: c.Subject, Workloads: c.Workloads, proxy: c.proxy}
 	if err := again.read(ctx); err != nil {
 		o.add(err)

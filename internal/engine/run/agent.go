@@ -8,10 +8,7 @@ import (
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime/schema"
-
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
@@ -21,13 +18,6 @@ import (
 const (
 	// agentLogLines is how many lines of an agent's log are read for the reason why it does not publish.
 	agentLogLines = 50
-)
-
-// The kinds of objects that show whether an agent works.
-var (
-	leaseKind     = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
-	secretKind    = schema.GroupVersionKind{Version: "v1", Kind: "Secret"}
-	publishedKind = schema.GroupVersionKind{Group: agent.Group, Version: "v1alpha1", Kind: agent.Kind}
 )
 
 // AgentRuntime is what shows whether an agent works.

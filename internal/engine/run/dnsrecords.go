@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -63,10 +64,8 @@ func (r *rollout) announceRecords(ctx context.Context) {
 		}
 	}
 	for pause := recordsAfter; len(ask) > 0; pause = recordsEvery {
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, pause) != nil {
 			return
-		case <-time.After(pause):
 		}
 		live, err := r.Runtime.Addresses(ctx, ask)
 		if err != nil {

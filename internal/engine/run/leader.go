@@ -8,6 +8,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // leaderPatience is how long a leader may take to leave: its pod keeps serving for a while first.
@@ -80,10 +81,8 @@ func handOver(run context.Context, h handover) (pod string) {
 			reported = message
 			h.report(message)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, 4*pollInterval) != nil {
 			return ""
-		case <-time.After(4 * pollInterval):
 		}
 	}
 }

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // MoverRuntime is the part of a runtime that moves of logical clusters use.
@@ -216,9 +217,7 @@ const moveTime = 4 * time.Second
 func afterwards(ctx context.Context) (context.Context, context.CancelFunc) {
 	out, cancel := context.WithCancelCause(context.WithoutCancel(ctx))
 	stop := context.AfterFunc(ctx, func() {
-		select {
-		case <-out.Done():
-		case <-time.After(moveTime):
+		if poll.Pause(out, moveTime) == nil {
 			cancel(context.Cause(ctx))
 		}
 	})

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -44,10 +45,8 @@ func (r *Rotate) reloaded(ctx context.Context, which pki.Rotations) error {
 	r.Up.step(stepReload, Running, fmt.Sprintf("%s: changed files are read again within %s, which ends at %s UTC",
 		gather.Few(names(readers), gather.Listed, ", "), short(r.reloadsWithin()),
 		r.Now().Add(left).UTC().Format(time.TimeOnly)))
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(left):
+	if err := poll.Pause(ctx, left); err != nil {
+		return err
 	}
 	r.Up.step(stepReload, Done, "all files are read")
 	return nil

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/dag"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -362,10 +363,8 @@ func (r *rollout) await(
 		} else if r.Topology.Local() || r.Now().Sub(w.stuckSince) > patience {
 			return fail(s, nil)
 		}
-		select {
-		case <-ctx.Done():
-			return fail(s, context.Cause(ctx))
-		case <-time.After(pollInterval):
+		if err := poll.Pause(ctx, pollInterval); err != nil {
+			return fail(s, err)
 		}
 	}
 }

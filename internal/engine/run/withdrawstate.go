@@ -10,9 +10,11 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
 )
 
 // remains returns what the agent keeps about the objects: its Secrets, and its Lease if it goes.
@@ -26,7 +28,7 @@ func (x *withdrawer) remains(ctx context.Context, w *withdrawal) ([]plan.Item, e
 		return nil, err
 	}
 	at := place
-	at.GroupVersionKind = secretKind
+	at.GroupVersionKind = kind.Secret.GroupVersionKind
 	secrets, err := x.find(ctx, at, stateSelector)
 	if err != nil {
 		return nil, err
@@ -40,7 +42,7 @@ func (x *withdrawer) remains(ctx context.Context, w *withdrawal) ([]plan.Item, e
 	if !w.whole {
 		return out, nil
 	}
-	at.GroupVersionKind, at.Name = leaseKind, topology.AgentLease(x.topology.Name, w.agent.Name())
+	at.GroupVersionKind, at.Name = kind.Lease.GroupVersionKind, topology.AgentLease(x.topology.Name, w.agent.Name())
 	leases, err := x.find(ctx, at, "")
 	for i := range leases {
 		out = append(out, itemAt(at, w.agent, &leases[i]))
@@ -70,12 +72,12 @@ func (x *withdrawer) place(w *withdrawal) (plan.Ref, bool) {
 // kindsOf returns the kinds whose state goes: those that are withdrawn, without those that another agent of the
 // namespace publishes.
 func (x *withdrawer) kindsOf(ctx context.Context, w *withdrawal, place plan.Ref) (map[schema.GroupKind]bool, error) {
-	place.GroupVersionKind = leaseKind
+	place.GroupVersionKind = kind.Lease.GroupVersionKind
 	leases, err := x.find(ctx, place, "")
 	if err != nil {
 		return nil, err
 	}
-	place.GroupVersionKind = publishedKind
+	place.GroupVersionKind = agentstate.PublishedKind
 	place.Namespace = ""
 	all, err := x.find(ctx, place, "")
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // secondTry is when a shard that refuses an agent is queried again.
@@ -220,12 +221,8 @@ func (c *collector) answers(ctx context.Context, d *dialled) error {
 	if refused == nil || ctx.Err() != nil {
 		return because(ctx, string(d.endpoint.Shard.ID()), refused)
 	}
-	select {
-	case <-ctx.Done():
-	case <-time.After(secondTry):
-		if ask() == nil {
-			return nil
-		}
+	if poll.Pause(ctx, secondTry) == nil && ask() == nil {
+		return nil
 	}
 	return refused
 }

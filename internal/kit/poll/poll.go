@@ -35,6 +35,16 @@ func (e *Expired) Unwrap() []error {
 	return slices.DeleteFunc([]error{e.Cause, e.Last}, func(err error) bool { return err == nil })
 }
 
+// Pause waits for a while. It fails with the cause if ctx ends first.
+func Pause(ctx context.Context, d time.Duration) error {
+	select {
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	case <-time.After(d):
+		return nil
+	}
+}
+
 // Until calls try at once, and then after each interval, until it returns no reason to wait, or an error. report is
 // called with each reason that differs from the one before; it may be nil. If ctx ends first, the error is Expired.
 func Until(ctx context.Context, interval time.Duration, report func(reason string),

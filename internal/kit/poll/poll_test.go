@@ -76,3 +76,16 @@ func TestExpired(t *testing.T) {
 	require.EqualError(t, &poll.Expired{Cause: late}, "no time left")
 	require.ErrorIs(t, &poll.Expired{Cause: late}, late)
 }
+
+func TestPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		began := time.Now()
+		require.NoError(t, poll.Pause(t.Context(), time.Minute))
+		require.Equal(t, time.Minute, time.Since(began))
+		late := errors.New("no time left")
+		ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, late)
+		defer cancel()
+		require.Equal(t, late, poll.Pause(ctx, time.Minute))
+		require.Equal(t, time.Minute+time.Second, time.Since(began))
+	})
+}

@@ -15,6 +15,8 @@ import (
 	"net/http"
 	"net/url"
 	"time"
+
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -69,12 +71,7 @@ func (b *Bucket) do(ctx context.Context, r request, use func(*http.Response) err
 // together.
 func pause(ctx context.Context, failed int) error {
 	limit := firstPause << (failed - 1)
-	select {
-	case <-ctx.Done():
-		return context.Cause(ctx)
-	case <-time.After(limit/2 + rand.N(limit)):
-		return nil
-	}
+	return poll.Pause(ctx, limit/2+rand.N(limit))
 }
 
 // isFinal reports whether another attempt would fail in the same way.

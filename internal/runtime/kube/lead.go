@@ -11,12 +11,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/lease"
 )
-
-// leadInterval is the time between two attempts to take a Lease that another process holds.
-const leadInterval = 5 * time.Second
 
 // Lead is a Lease that one of several processes of a server holds.
 type Lead struct {
@@ -47,8 +43,9 @@ func (l Lead) Run(ctx context.Context, f func(context.Context) error) error {
 	if err != nil {
 		return err
 	}
-	k := lease.Locker{Cluster: cl, Setup: l.Name, Name: l.Name, Holder: l.Holder, Now: l.Now, Notify: l.Notify}
-	lock, err := wait(ctx, &k)
+	k := lease.Locker{Cluster: cl, Setup: l.Name, Name: l.Name, Holder: l.Holder, Wait: true, Now: l.Now,
+		Notify: l.Notify}
+	lock, err := k.Acquire(ctx)
 	if err != nil {
 		return err
 	}
@@ -60,22 +57,4 @@ func (l Lead) Run(ctx context.Context, f func(context.Context) error) error {
 		return cause
 	}
 	return nil
-}
-
-// wait takes the Lease as soon as no other process holds it.
-func wait(ctx context.Context, k *lease.Locker) (*lease.Lock, error) {
-	for notified := false; ; notified = true {
-		lock, err := k.Acquire(ctx)
-		if err == nil || clierr.Code(err) != clierr.Conflict {
-			return lock, err
-		}
-		if !notified {
-			k.Notify("waiting: %v", err)
-		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(leadInterval):
-		}
-	}
 }

@@ -356,3 +356,42 @@ func TestLockTakenTooLate(t *testing.T) {
 	require.ErrorIs(t, err, lease.ErrLost)
 	require.ErrorContains(t, err, "there/8@far/bob has taken it")
 }
+
+// A replica that waits for the leader logs that once, and takes over soon after the leader has ended, however it ended.
+func TestAReplicaWaitsForTheLeader(t *testing.T) {
+	for name, tc := range map[string]struct {
+		end  func(r *Runtime, unlock func())
+		most time.Duration
+	}{
+		"it has given the Lease back": {func(_ *Runtime, unlock func()) { unlock() }, time.Second},
+		"it is dead":                  {func(r *Runtime, _ func()) { r.held.Load().StopRenewing() }, lease.Duration + time.Second},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				f := &oneLease{}
+				leader := f.run(t, "one", &atomic.Int64{})
+				_, unlock, err := leader.Lock(t.Context())
+				require.NoError(t, err)
+				replica := f.run(t, "two", &atomic.Int64{}).locker
+				replica.Wait = true
+				var said []string
+				replica.Notify = func(format string, args ...any) { said = append(said, fmt.Sprintf(format, args...)) }
+				taken := make(chan *lease.Lock)
+				go func() {
+					lock, err := replica.Acquire(t.Context())
+					require.NoError(t, err)
+					taken <- lock
+				}()
+				time.Sleep(time.Minute)
+				ended := time.Now()
+				tc.end(leader, unlock)
+				lock := <-taken
+				require.LessOrEqual(t, time.Since(ended), tc.most)
+				lock.Release(t.Context())
+				require.Len(t, said, 2)
+				require.Contains(t, said[0], "another run may hold the lock: waiting up to 15s for process 7 of ann on localhost")
+				require.Contains(t, said[1], "waiting: another run is in progress: process 7 of ann on localhost")
+			})
+		})
+	}
+}

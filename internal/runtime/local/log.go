@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/filelock"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
 )
 
@@ -156,10 +157,8 @@ func copyLog(ctx context.Context, f *os.File, follow bool, w io.Writer) (err err
 		if _, err := io.Copy(w, f); err != nil || !follow {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, followPeriod) != nil {
 			return nil
-		case <-time.After(followPeriod):
 		}
 		if f, err = reopen(f, w); err != nil {
 			return err

@@ -277,10 +277,8 @@ func (r *Runtime) Wait(ctx context.Context) error {
 		if err := r.layout.rotateLogs(maxLog); err != nil {
 			return err
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, watchPeriod) != nil {
 			return nil
-		case <-time.After(watchPeriod):
 		}
 	}
 }

@@ -7,21 +7,14 @@ import (
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-)
-
-// The kinds of objects in a compute workspace.
-var (
-	definitionKind = schema.GroupVersionKind{Group: "apiextensions.k8s.io", Version: "v1",
-		Kind: "CustomResourceDefinition"}
-	leaseKind = schema.GroupVersionKind{Group: "coordination.k8s.io", Version: "v1", Kind: "Lease"}
 )
 
 // controller returns the state of the controller of transparent multi-cluster: its processes are ready, and one of them
@@ -31,8 +24,8 @@ func (s *objects) controller(ctx context.Context, c *topology.Component, process
 		return processes
 	}
 	lease, err := s.client.Object(ctx, plan.Ref{
-		Workspace: c.Workloads.Workspace, GroupVersionKind: leaseKind, Namespace: api.NamespaceLeases,
-		Name: topology.ControllerLease,
+		Workspace: c.Workloads.Workspace, GroupVersionKind: kind.Lease.GroupVersionKind,
+		Namespace: api.NamespaceLeases, Name: topology.ControllerLease,
 	})
 	holder := ""
 	if lease != nil {

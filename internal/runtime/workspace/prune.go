@@ -7,6 +7,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -22,7 +23,7 @@ var holders = []schema.GroupKind{
 	// It has the identity under which the objects of its APIs are stored in all workspaces that bind it.
 	kcpapi.APIExport.GroupKind(),
 	// All its objects are deleted with it.
-	definitionKind.GroupKind(),
+	kind.CustomResourceDefinition.GroupKind(),
 }
 
 // HoldsData reports whether data is lost if an object of a kind is deleted.

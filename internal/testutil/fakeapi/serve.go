@@ -73,7 +73,8 @@ func (r request) matches(k key, o *unstructured.Unstructured) bool {
 // fieldsOf returns what field selectors select by.
 func fieldsOf(k key, o *unstructured.Unstructured) fields.Set {
 	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
-	return fields.Set{"metadata.name": k.name, "status.phase": phase}
+	eventType, _, _ := unstructured.NestedString(o.Object, "type")
+	return fields.Set{"metadata.name": k.name, "status.phase": phase, "type": eventType}
 }
 
 // exportOf returns the APIExport in the path of a virtual workspace, /services/apiexport/<cluster>/<name>, or nothing.
@@ -230,8 +231,12 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	}
 }
 
-// watch sends the changes that a request selects.
+// watch sends the changes that a request selects. It does not know watches that begin with a list: clients list then.
 func (s *Server) watch(w http.ResponseWriter, r *http.Request, at request) {
+	if r.URL.Query().Has("sendInitialEvents") {
+		fail(w, http.StatusUnprocessableEntity, "sendInitialEvents is forbidden")
+		return
+	}
 	out := &stream{at, make(chan map[string]any, 10000)}
 	since, _ := strconv.Atoi(r.URL.Query().Get("resourceVersion"))
 	s.mu.Lock()

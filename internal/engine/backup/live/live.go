@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // Pause is long enough between two readings: kcp creates and deletes the two objects of a workspace one after the
@@ -52,10 +53,8 @@ func (r *Reader) Find(ctx context.Context) (*Reading, error) {
 	if err != nil || len(first.Tears) == 0 {
 		return first, err
 	}
-	select {
-	case <-ctx.Done():
-		return nil, context.Cause(ctx)
-	case <-time.After(r.Pause):
+	if err := poll.Pause(ctx, r.Pause); err != nil {
+		return nil, err
 	}
 	second, err := r.read(ctx)
 	if err != nil {

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // Stopped fails while a kcp-operator that is known by its name runs on the cluster. Release finds the others.
@@ -77,20 +78,15 @@ func (i *Installation) Release(ctx context.Context, r *Remains) error {
 
 // staysReleased waits, and fails as soon as kcp-operator has restored something.
 func (i *Installation) staysReleased(ctx context.Context, r *Remains) error {
-	tick := time.NewTicker(max(i.Settle/10, time.Millisecond))
-	defer tick.Stop()
-	for end := time.After(i.Settle); ; {
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-end:
-			return i.refuseRestored(ctx, r)
-		case <-tick.C:
-			if err := i.refuseRestored(ctx, r); err != nil {
-				return err
-			}
+	for range 10 {
+		if err := poll.Pause(ctx, i.Settle/10); err != nil {
+			return err
+		}
+		if err := i.refuseRestored(ctx, r); err != nil {
+			return err
 		}
 	}
+	return nil
 }
 
 // refuseRestored fails if an object has a finalizer or an owner of kcp-operator again.

@@ -21,6 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/retry"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -51,49 +52,54 @@ type Locker struct {
 	Holder      Holder
 	// Command is the command of this run, which the Lease names.
 	Command string
-	Now     func() time.Time
-	// Notify is called once if another run may hold the lock.
+	// Wait makes Acquire wait also for a holder that is alive, such as the leader of the replicas of a server.
+	Wait bool
+	Now  func() time.Time
+	// Notify is called once if another run may hold the lock, and once if Acquire waits for one that is alive.
 	Notify cluster.Notify
 }
 
 // Acquire takes the Lease and renews it until Release. It waits while the holder may be dead, and fails as soon as the
-// holder is known to be alive. It fails with ErrNoNamespace if the Lease has no namespace to be in.
+// holder is known to be alive, unless Wait is set. It fails with ErrNoNamespace if the Lease has no namespace to be in.
 func (k *Locker) Acquire(ctx context.Context) (*Lock, error) {
 	if err := k.Cluster.Connect(ctx); err != nil {
 		return nil, err
 	}
 	var (
-		first  *observation
-		notify sync.Once
+		seen          *observation
+		notify, waits sync.Once
 	)
 	for {
 		l, err := readLease(ctx, k.Cluster, k.Name)
 		if err != nil {
 			return nil, err
 		}
-		if first == nil {
-			o := observe(l.Spec, k.Now())
-			first = &o
+		now := observe(l.Spec, k.Now())
+		if seen == nil {
+			seen = &now
 		}
-		switch leaseState(l.Spec, *first, k.Now(), k.Holder.Machine, isAlive) {
+		switch leaseState(l.Spec, *seen, now.since, k.Holder.Machine, isAlive) {
 		case free:
 			lock, err := k.take(ctx, l)
-			if err == nil || !retry.IsWriteConflict(err) {
+			if !retry.IsWriteConflict(err) && !(k.Wait && errors.Is(err, ErrLost)) {
 				return lock, err
 			}
-			first = nil // another run was faster
+			seen = nil // another run was faster
 			continue
 		case held:
-			return nil, heldError(k.Cluster, l)
+			err := heldError(k.Cluster, l)
+			if !k.Wait {
+				return nil, err
+			}
+			seen = &now
+			waits.Do(func() { k.Notify("waiting: %v", err) })
 		case unknown:
 			notify.Do(func() {
 				k.Notify("another run may hold the lock: waiting up to %s for %s", Duration, describe(l))
 			})
 		}
-		select {
-		case <-ctx.Done():
-			return nil, context.Cause(ctx)
-		case <-time.After(acquireInterval):
+		if err := poll.Pause(ctx, acquireInterval); err != nil {
+			return nil, err
 		}
 	}
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // maxConflicts is how often a write of the Lease is repeated because something else, such as kubectl label, has changed
@@ -110,10 +111,8 @@ func (l *Lock) watchDeadline() {
 			l.giveUp(l.expired(age))
 			return
 		}
-		select {
-		case <-l.renewals.Done():
+		if poll.Pause(l.renewals, min(ClockInterval, RenewDeadline-age)) != nil {
 			return
-		case <-time.After(min(ClockInterval, RenewDeadline-age)):
 		}
 	}
 }

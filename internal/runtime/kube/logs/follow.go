@@ -13,6 +13,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // followInterval is how often the follower looks for containers that have started, and how long after a failure it
@@ -66,14 +67,12 @@ func (f *follower) run(ctx context.Context, o Options) error {
 			g.Go(func() error { return f.follow(gctx, s, q) })
 		}
 		o.Tail = nil
-		select {
-		case <-gctx.Done():
+		if poll.Pause(gctx, followInterval) != nil {
 			err := g.Wait()
 			if ctx.Err() != nil {
 				return nil // an interrupt is the usual end
 			}
 			return err
-		case <-time.After(followInterval):
 		}
 	}
 }
@@ -99,10 +98,8 @@ func (f *follower) follow(ctx context.Context, s source, q url.Values) error {
 		if _, interrupted := errors.AsType[interruptedError](err); interrupted {
 			q.Set("tailLines", "0") // do not print lines again; a few in between are lost
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, followInterval) != nil {
 			return nil
-		case <-time.After(followInterval):
 		}
 	}
 }

@@ -33,10 +33,23 @@ type informers struct {
 type informer struct {
 	cache.Indexer
 	synced <-chan struct{}
-	// failed gets the first error that retrying does not repair.
-	failed chan error
 	// late is the error of a watch that does not start.
 	late error
+
+	mu sync.Mutex
+	// failure is why the resource cannot be watched now, if that does not pass by itself. changed is closed, and
+	// replaced, when it changes.
+	failure error
+	changed chan struct{}
+}
+
+// set sets why the resource cannot be watched.
+func (i *informer) set(failure error) {
+	i.mu.Lock()
+	defer i.mu.Unlock()
+	i.failure = failure
+	close(i.changed)
+	i.changed = make(chan struct{})
 }
 
 // watch returns the informer for a resource, and starts it with the first call. It does not wait.
@@ -50,6 +63,7 @@ func (i *informers) watch(
 		return known
 	}
 	client := cl.Resource(r)
+	out := &informer{late: cl.Explain(retry.ErrNoAnswer, "watch %s", r.Resource), changed: make(chan struct{})}
 	shared := cache.NewSharedIndexInformer(&cache.ListWatch{
 		ListWithContextFunc: func(ctx context.Context, lo metav1.ListOptions) (runtime.Object, error) {
 			lo.LabelSelector = o.LabelSelector
@@ -59,21 +73,20 @@ func (i *informers) watch(
 		WatchFuncWithContext: func(ctx context.Context, lo metav1.ListOptions) (watch.Interface, error) {
 			lo.LabelSelector = o.LabelSelector
 			lo.FieldSelector = o.FieldSelector
-			return client.Watch(ctx, lo)
+			w, err := client.Watch(ctx, lo)
+			if err == nil {
+				out.set(nil)
+			}
+			return w, err
 		},
 	}, &unstructured.Unstructured{}, 0, cache.Indexers{byComponent: componentIndex})
-	out := &informer{
-		Indexer: shared.GetIndexer(), synced: shared.HasSyncedChecker().Done(),
-		failed: make(chan error, 1), late: cl.Explain(retry.ErrNoAnswer, "watch %s", r.Resource),
-	}
+	out.Indexer = shared.GetIndexer()
+	out.synced = shared.HasSyncedChecker().Done()
 	// Neither fails before the informer is started.
 	_ = shared.SetTransform(convert)
 	_ = shared.SetWatchErrorHandlerWithContext(func(_ context.Context, _ *cache.Reflector, err error) {
 		if apierrors.IsForbidden(err) || apierrors.IsUnauthorized(err) || retry.IsTLS(err) {
-			select {
-			case out.failed <- cl.Explain(err, "watch %s", r.Resource):
-			default:
-			}
+			out.set(cl.Explain(err, "watch %s", r.Resource))
 		}
 	})
 	if i.all == nil {
@@ -89,18 +102,25 @@ func (i *informers) pods(ctx context.Context, cl *cluster.Client, selector strin
 	return i.watch(ctx, cl, kind.Pods, metav1.ListOptions{LabelSelector: selector}, typed[corev1.Pod])
 }
 
-// wait waits until the informer has seen everything that exists.
+// wait waits until the informer has seen everything that exists. It fails while the resource cannot be watched.
 func (i *informer) wait(ctx context.Context) error {
-	select {
-	case <-i.synced:
-		return nil
-	case err := <-i.failed:
-		i.failed <- err // for the next caller
-		return err
-	case <-time.After(retry.AnswerTimeout):
-		return i.late
-	case <-ctx.Done():
-		return context.Cause(ctx)
+	for late := time.After(retry.AnswerTimeout); ; {
+		i.mu.Lock()
+		failure := i.failure
+		changed := i.changed
+		i.mu.Unlock()
+		if failure != nil {
+			return failure
+		}
+		select {
+		case <-i.synced:
+			return nil
+		case <-changed:
+		case <-late:
+			return i.late
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		}
 	}
 }
 

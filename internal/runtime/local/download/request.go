@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/kit/atomicfile"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -61,10 +62,8 @@ func (s Source) retry(ctx context.Context, url string, read func(*http.Response)
 		if err == nil || n == attempts || ctx.Err() != nil || isFinal(err) || n == 1 && cannotConnect(err) {
 			return err
 		}
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(time.Duration(n) * 200 * time.Millisecond):
+		if err := poll.Pause(ctx, time.Duration(n)*200*time.Millisecond); err != nil {
+			return err
 		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 const (
@@ -51,10 +52,8 @@ func (s *Sender) Acquire(ctx context.Context, waits func(reason error)) error {
 				holder, s.Cluster)
 		}
 		waits(err)
-		select {
-		case <-ctx.Done():
-			return context.Cause(ctx)
-		case <-time.After(acquireInterval):
+		if err := poll.Pause(ctx, acquireInterval); err != nil {
+			return err
 		}
 	}
 	s.alone = true
