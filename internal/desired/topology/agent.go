@@ -26,7 +26,6 @@ func (p *Publishing) ServiceWorkspace() string {
 }
 
 const (
-	metricsPath = "/metrics"
 	// AgentMetricsPort is the port at which an agent serves its metrics. Its health address answers no probes: none are
 	// registered (api-syncagent: cmd/api-syncagent/main.go).
 	AgentMetricsPort = 8085
