@@ -109,18 +109,9 @@ func (b *builder) placeClusters() {
 }
 
 func usedClusters(s *v1alpha1.Setup) map[string]bool {
-	used := map[string]bool{s.Spec.RootShard.Cluster: true}
-	if s.Spec.CacheServer != nil {
-		used[s.Spec.CacheServer.Cluster] = true
-	}
-	for i := range s.Spec.Shards {
-		used[s.Spec.Shards[i].Cluster] = true
-	}
-	for i := range s.Spec.FrontProxies {
-		used[s.Spec.FrontProxies[i].Cluster] = true
-	}
-	for i := range s.Spec.VirtualWorkspaces {
-		used[s.Spec.VirtualWorkspaces[i].Cluster] = true
+	used := map[string]bool{}
+	for _, c := range s.Spec.Components() {
+		used[c.Cluster] = true
 	}
 	for i := range s.Spec.Agents {
 		used[s.Spec.Agents[i].Cluster] = true
