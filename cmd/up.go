@@ -308,7 +308,7 @@ func requireDependencies(ctx context.Context, s *session, selected []topology.ID
 				continue
 			}
 			st, err := s.runtime.State(ctx, s.topology.Component(need))
-			// The component may well reach what kcpctl does not: the run decides what to do without.
+			// The component may reach what kcpctl does not. The run decides which clusters it needs.
 			if err == nil && !st.Ready && st.ReadyReplicas == 0 {
 				return clierr.New(clierr.Failed, fmt.Sprintf(hint, need),
 					"%s needs %s, which is not ready: %s; nothing was changed", id, need, st.Reason)

@@ -87,7 +87,7 @@ type Component struct {
 	// Autoscaling is the autoscaler that sets the number. Nil: kcpctl creates none.
 	Autoscaling *v1alpha1.Autoscaling
 	Resources   corev1.ResourceRequirements
-	// ServerSettings are zero for components that are not servers of kcp, except for the log levels of those that run.
+	// ServerSettings are the flags of servers of kcp. Of these, agents and workloads only have a log level.
 	v1alpha1.ServerSettings
 	ExtraArgs []string
 	// Monitored is set if a Prometheus may read its metrics.

@@ -81,7 +81,7 @@ func fillPointer[T any](p **T, value T) {
 	}
 }
 
-// inherit sets the fields of a struct that are zero to those of another one.
+// inherit copies the fields of base that p does not set.
 func inherit[T any](p *T, base T) {
 	to, from := reflect.ValueOf(p).Elem(), reflect.ValueOf(base)
 	for i := range to.NumField() {
