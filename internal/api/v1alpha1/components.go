@@ -2,6 +2,24 @@ package v1alpha1
 
 import metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+// Components returns the servers of kcp in a setup.
+func (s *Spec) Components() []*Component {
+	out := []*Component{&s.RootShard.Component}
+	if s.CacheServer != nil {
+		out = append(out, &s.CacheServer.Component)
+	}
+	for i := range s.Shards {
+		out = append(out, &s.Shards[i].Component)
+	}
+	for i := range s.FrontProxies {
+		out = append(out, &s.FrontProxies[i].Component)
+	}
+	for i := range s.VirtualWorkspaces {
+		out = append(out, &s.VirtualWorkspaces[i].Component)
+	}
+	return out
+}
+
 // CacheServer replicates objects between shards.
 type CacheServer struct {
 	Component `json:",inline"`

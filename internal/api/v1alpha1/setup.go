@@ -212,7 +212,15 @@ type Defaults struct {
 	// PodTemplate is a partial PodTemplateSpec that is merged into the rendered one.
 	PodTemplate Overlay `json:"podTemplate,omitempty"`
 	// Service is a partial ServiceSpec, and metadata, that is merged into the rendered Service.
-	Service Overlay `json:"service,omitempty"`
+	Service        Overlay `json:"service,omitempty"`
+	ServerSettings `json:",inline"`
+	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets, except
+	// flags for which there is a field, and flags from which kcpctl derives certificates and connections.
+	ExtraArgs []string `json:"extraArgs,omitempty"`
+}
+
+// ServerSettings are flags of a server. A component inherits those that it does not set from spec.defaults.
+type ServerSettings struct {
 	// LogLevel is the log level of kcp (-v), between 0 and 10. Default: 2.
 	LogLevel *int32 `json:"logLevel,omitempty"`
 	// LogFormat is the format of logs: text or json. Cache servers before v0.31.0 always write text, and etcd always
@@ -222,9 +230,6 @@ type Defaults struct {
 	// example with kubectl port-forward. With --local, the components share the ports of this machine. It has no effect
 	// on cache servers. Default: no profiler.
 	ProfilerPort int32 `json:"profilerPort,omitempty"`
-	// ExtraArgs are additional flags such as --name=value. They replace flags of the same name that kcpctl sets, except
-	// flags for which there is a field, and flags from which kcpctl derives certificates and connections.
-	ExtraArgs []string `json:"extraArgs,omitempty"`
 }
 
 // Component contains the fields of all components except etcd.

@@ -91,7 +91,8 @@ func CertsOf(t *topology.Topology, c *topology.Component) []Cert {
 	var certs []Cert
 	for _, s := range subjects {
 		i := slices.IndexFunc(credentials, func(x topology.Credential) bool { return x.Name == s.cert })
-		if i < 0 || s.kind != "" && s.kind != c.Kind {
+		if i < 0 || s.kind != "" && s.kind != c.Kind ||
+			slices.ContainsFunc(certs, func(earlier Cert) bool { return earlier.Name == s.cert }) {
 			continue
 		}
 		cert := Cert{
@@ -127,7 +128,7 @@ func hostsAndUsages(c *topology.Component, x topology.Credential) (hosts []strin
 // subject is who a certificate names.
 type subject struct {
 	cert string
-	// kind is the kind of components that the row is for. Empty: all kinds.
+	// kind is the kind of components that the row is for. Empty: all kinds without an earlier row.
 	kind topology.Kind
 	// The common name is cn, or prefix and the short name of the component. Without both it is the name of the
 	// component's workload: servers do not compare it.
@@ -143,11 +144,7 @@ var subjects = []subject{
 	{cert: topology.CertClient, kind: topology.Shard, prefix: "shard-", orgs: []string{GroupMasters}},
 	{cert: topology.CertClient, kind: topology.VirtualWorkspaces, prefix: "virtual-workspaces-",
 		orgs: []string{GroupMasters}},
-	{cert: topology.CertClient, kind: topology.Kubeconfig}, // the user
-	{cert: topology.CertClient, kind: topology.Agent},      // without a group: it has only the rights of its own roles
-	{cert: topology.CertClient, kind: topology.Workloads},  // the same
-	{cert: topology.CertClient, kind: topology.Physical},   // the same
-	{cert: topology.CertClient, kind: topology.Monitoring}, // the same
+	{cert: topology.CertClient}, // a user: without a group, it has only the rights of its own roles
 	{cert: topology.CertLogicalClusterAdmin, prefix: "logical-cluster-admin-",
 		orgs: []string{groupLogicalClusterAdmin}},
 	{cert: topology.CertExternalLogicalClusterAdmin, prefix: "external-logical-cluster-admin-",

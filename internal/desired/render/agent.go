@@ -28,7 +28,7 @@ func agentFlags(c *topology.Component) []flag {
 	if c.Agent.ServicePlace != "" {
 		fl = append(fl, flag{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigService))})
 	}
-	if c.LogLevel >= debugLevel {
+	if *c.LogLevel >= debugLevel {
 		fl = append(fl, flag{"log-debug", "true"})
 	}
 	return fl

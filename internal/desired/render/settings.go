@@ -69,7 +69,7 @@ func workspaceFlags(t *topology.Topology) []flag {
 // logging returns the flags for logs and for the profiler. A profiler listens on loopback only, because it has no
 // authentication.
 func logging(c *topology.Component) []flag {
-	fl := []flag{{"v", fmt.Sprint(c.LogLevel)}}
+	fl := []flag{{"v", fmt.Sprint(*c.LogLevel)}}
 	if c.LogFormat != "" && (c.Kind != topology.CacheServer || release.CacheLogFormat(c.Version)) {
 		fl = append(fl, flag{"logging-format", c.LogFormat})
 	}

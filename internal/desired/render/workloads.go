@@ -30,7 +30,7 @@ func controllerFlags(i pki.Installation, c *topology.Component) []flag {
 		{"workspace-type", w.WorkspaceType},
 		{"apis", strings.Join(w.APIs, ",")},
 		{"health-probe-bind-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
-		{"v", fmt.Sprint(c.LogLevel)},
+		{"v", fmt.Sprint(*c.LogLevel)},
 	}
 }
 
@@ -42,7 +42,7 @@ func syncerFlags(c *topology.Component) []flag {
 		{"kcp-kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigKcp))},
 		{"workspace", c.ComputeWorkspace()},
 		{"health-probe-bind-address", fmt.Sprintf("%s:%d", c.BindAddress, c.Port)},
-		{"v", fmt.Sprint(c.LogLevel)},
+		{"v", fmt.Sprint(*c.LogLevel)},
 	}
 	if c.Cluster.Local {
 		fl = append(fl, flag{"kubeconfig", c.Path(files.Kubeconfig(topology.KubeconfigPhysical))})

@@ -26,7 +26,6 @@ func (p *Publishing) ServiceWorkspace() string {
 }
 
 const (
-	metricsPath = "/metrics"
 	// AgentMetricsPort is the port at which an agent serves its metrics. Its health address answers no probes: none are
 	// registered (api-syncagent: cmd/api-syncagent/main.go).
 	AgentMetricsPort = 8085
@@ -47,8 +46,9 @@ func (b *builder) agent(a *v1alpha1.Agent) {
 		Kind: Agent, Name: a.Name, Setup: b.t.Name, Cluster: b.cluster(a.Cluster),
 		Version: a.Version, Image: ImageRef(a.Image, a.Version), PullPolicy: a.Image.PullPolicy,
 		PullSecrets: a.Image.PullSecrets,
-		Replicas:    *a.Replicas, Resources: *a.Resources, LogLevel: *a.LogLevel, ExtraArgs: a.ExtraArgs,
-		PodTemplates: overlays(a.PodTemplate), Agent: &Publishing{Agent: *a},
+		Replicas:    *a.Replicas, Resources: *a.Resources, ExtraArgs: a.ExtraArgs,
+		ServerSettings: v1alpha1.ServerSettings{LogLevel: a.LogLevel},
+		PodTemplates:   overlays(a.PodTemplate), Agent: &Publishing{Agent: *a},
 	}
 	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
 	for _, w := range b.t.that(func(k Kind) bool { return k == Workspace }) {

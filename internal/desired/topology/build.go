@@ -109,18 +109,9 @@ func (b *builder) placeClusters() {
 }
 
 func usedClusters(s *v1alpha1.Setup) map[string]bool {
-	used := map[string]bool{s.Spec.RootShard.Cluster: true}
-	if s.Spec.CacheServer != nil {
-		used[s.Spec.CacheServer.Cluster] = true
-	}
-	for i := range s.Spec.Shards {
-		used[s.Spec.Shards[i].Cluster] = true
-	}
-	for i := range s.Spec.FrontProxies {
-		used[s.Spec.FrontProxies[i].Cluster] = true
-	}
-	for i := range s.Spec.VirtualWorkspaces {
-		used[s.Spec.VirtualWorkspaces[i].Cluster] = true
+	used := map[string]bool{}
+	for _, c := range s.Spec.Components() {
+		used[c.Cluster] = true
 	}
 	for i := range s.Spec.Agents {
 		used[s.Spec.Agents[i].Cluster] = true
@@ -152,8 +143,7 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 		Version: kcpVersion(img, s.Version), Image: ImageRef(img, s.Version),
 		PullPolicy: img.PullPolicy, PullSecrets: img.PullSecrets,
 		Replicas: spec.Replicas.Count(), Autoscaled: !spec.Replicas.Managed(),
-		LogLevel: *spec.LogLevel, LogFormat: spec.LogFormat, ProfilerPort: spec.ProfilerPort,
-		Resources:    *spec.Resources,
+		Resources: *spec.Resources, ServerSettings: spec.ServerSettings,
 		ExtraArgs:    append(append([]string{}, s.Defaults.ExtraArgs...), spec.ExtraArgs...),
 		PodTemplates: overlays(s.Defaults.PodTemplate, spec.PodTemplate),
 		Services:     overlays(s.Defaults.Service, spec.Service),

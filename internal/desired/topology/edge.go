@@ -255,6 +255,33 @@ func (k Kind) Dials(to Kind) bool {
 	})
 }
 
+// Parts returns the last parts of the names of all objects that a component of the kind can have, besides those named
+// Object() without a part.
+func (k Kind) Parts() []string {
+	t := k.traits()
+	out := slices.Clone(t.parts)
+	add := func(part string) {
+		if !slices.Contains(out, part) {
+			out = append(out, part)
+		}
+	}
+	for _, r := range connections {
+		if slices.Contains(r.to, k) {
+			add(r.servingCert())
+		}
+		if slices.Contains(r.from, k) && !t.oneSecret {
+			add(r.cert)
+		}
+		if slices.Contains(r.from, k) && r.kubeconfig != "" {
+			add(KubeconfigsPart)
+		}
+	}
+	if t.data && t.serves {
+		add(DataPart)
+	}
+	return out
+}
+
 // Dials reports whether c dials another component by a URL that its setup file may have to name. Of both it needs the
 // kind, the name and, for a server of virtual workspaces, Serves and Custom.
 func (c *Component) Dials(other *Component) bool {

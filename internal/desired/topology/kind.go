@@ -33,6 +33,8 @@ const (
 	CacheName = "cache"
 	// readyPath is the path at which servers of kcp and of kcpctl tell that they are ready.
 	readyPath = "/readyz"
+	// metricsPath is the path at which agents do: they have no other.
+	metricsPath = "/metrics"
 )
 
 // traits are what all components of a kind have in common.
@@ -170,30 +172,3 @@ func (k Kind) IsShard() bool { return k == RootShard || k == Shard }
 
 // Layer returns the row of the drawing in which the kind appears. The clients of kcp dial row 0.
 func (k Kind) Layer() int { return k.traits().layer }
-
-// Parts returns the last parts of the names of all objects that a component of the kind can have, besides those named
-// Object() without a part.
-func (k Kind) Parts() []string {
-	t := k.traits()
-	out := slices.Clone(t.parts)
-	add := func(part string) {
-		if !slices.Contains(out, part) {
-			out = append(out, part)
-		}
-	}
-	for _, r := range connections {
-		if slices.Contains(r.to, k) {
-			add(cmp.Or(r.serverCert, CertServer))
-		}
-		if slices.Contains(r.from, k) && !t.oneSecret {
-			add(r.cert)
-		}
-		if slices.Contains(r.from, k) && r.kubeconfig != "" {
-			add(KubeconfigsPart)
-		}
-	}
-	if t.data && t.serves {
-		add(DataPart)
-	}
-	return out
-}

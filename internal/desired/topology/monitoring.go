@@ -5,8 +5,6 @@ import "slices"
 const (
 	// etcdMetricsPort is the port at which a managed etcd serves only metrics and its health, without TLS.
 	etcdMetricsPort = 2381
-	// DashboardPart is the ConfigMap with the dashboard.
-	DashboardPart = "dashboard"
 	// localhost is a name in the certificates of all servers.
 	localhost = "localhost"
 )

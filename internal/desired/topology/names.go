@@ -90,6 +90,8 @@ const (
 	TokenPart = "token"
 	// ConfigPart is the ConfigMap with the configuration files of a front-proxy or a shard.
 	ConfigPart = "config"
+	// DashboardPart is the ConfigMap with the dashboard for Grafana.
+	DashboardPart = "dashboard"
 	// DataPart is the PersistentVolumeClaim of a component with an embedded etcd.
 	DataPart = "data"
 )

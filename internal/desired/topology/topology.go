@@ -87,12 +87,9 @@ type Component struct {
 	// Autoscaling is the autoscaler that sets the number. Nil: kcpctl creates none.
 	Autoscaling *v1alpha1.Autoscaling
 	Resources   corev1.ResourceRequirements
-	LogLevel    int32
-	// LogFormat is the format of logs. Empty: the default of the program.
-	LogFormat string
-	// ProfilerPort is the port of the profiler. 0: no profiler.
-	ProfilerPort int32
-	ExtraArgs    []string
+	// ServerSettings are the flags of servers of kcp. Of these, agents and workloads only have a log level.
+	v1alpha1.ServerSettings
+	ExtraArgs []string
 	// Monitored is set if a Prometheus may read its metrics.
 	Monitored bool
 	// FeatureGates are the feature gates of a shard or a front-proxy.

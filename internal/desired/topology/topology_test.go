@@ -212,7 +212,7 @@ func TestComponentsTakeWhatIsSaidForAll(t *testing.T) {
   - {name: gamma, image: {tag: nightly, pullSecrets: []}}
 `)
 	got := columns(&topology.Topology{Components: top.OfKind(topology.Shard)}, func(c *topology.Component) []any {
-		return []any{c.Image, c.Version, c.Replicas, c.LogLevel, c.PullPolicy, c.PullSecrets, c.ExtraArgs, len(c.PodTemplates), len(c.Services)}
+		return []any{c.Image, c.Version, c.Replicas, *c.LogLevel, c.PullPolicy, c.PullSecrets, c.ExtraArgs, len(c.PodTemplates), len(c.Services)}
 	})
 	require.Empty(t, cmp.Diff(`shard/alpha: mirror/kcp@sha256:`+strings.Repeat("a", 64)+` v0.32.3 2 4 IfNotPresent [pull] [--a=1] 1 0
 shard/beta: mirror/kcp:v0.31.0 v0.31.0 1 4 IfNotPresent [pull] [--a=1 --a=2] 2 0

@@ -85,8 +85,9 @@ func (b *builder) workloads() {
 		Kind: Workloads, Name: ControllerName, Setup: b.t.Name, Cluster: b.cluster(w.Cluster),
 		Version: b.setup.Spec.Version,
 		Image:   KcpctlRef(w.Image), PullPolicy: w.Image.PullPolicy, PullSecrets: w.Image.PullSecrets,
-		Replicas: *w.Replicas, Resources: *w.Resources, LogLevel: *w.LogLevel, ExtraArgs: w.ExtraArgs,
-		PodTemplates: overlays(w.PodTemplate), Workloads: w,
+		Replicas: *w.Replicas, Resources: *w.Resources, ExtraArgs: w.ExtraArgs,
+		ServerSettings: v1alpha1.ServerSettings{LogLevel: w.LogLevel},
+		PodTemplates:   overlays(w.PodTemplate), Workloads: w,
 	}
 	c.Needs = []ID{IDOf(Base, c.Cluster.Name)}
 	for _, ws := range b.t.OfKind(Workspace) {
@@ -114,7 +115,7 @@ func (b *builder) physical(cl v1alpha1.WorkloadCluster, w *v1alpha1.Workloads) *
 	if c.Pulls() {
 		c.Cluster, c.Version = b.cluster(cmp.Or(cl.Cluster, cl.Name)), b.setup.Spec.Version
 		c.Image, c.PullPolicy, c.PullSecrets = KcpctlRef(w.Image), w.Image.PullPolicy, w.Image.PullSecrets
-		c.Replicas, c.Resources, c.LogLevel, c.PodTemplates = 1, *cl.Resources, *w.LogLevel, overlays(cl.PodTemplate)
+		c.Replicas, c.Resources, c.LogLevel, c.PodTemplates = 1, *cl.Resources, w.LogLevel, overlays(cl.PodTemplate)
 		b.locate(c, probesPort, "")
 		c.URL = ""
 	}

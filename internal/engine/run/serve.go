@@ -24,14 +24,15 @@ func (r *rollout) connect(c *topology.Component) (*kcp.Client, error) {
 // gate asks a component itself whether it serves, and the root shard whether a shard is registered.
 func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	switch c.Kind {
-	case topology.Base, topology.Etcd, topology.Workloads, topology.Physical, topology.Monitoring:
-		return nil
 	case topology.Workspace:
 		return r.consumes(ctx, c)
 	case topology.Kubeconfig:
 		return r.bindRoles(ctx, c)
 	case topology.Agent:
 		return r.publishes(ctx, c)
+	}
+	if !c.Kind.Serves() {
+		return nil
 	}
 	client, err := r.connect(c)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 // share moves what all components have in common to where the setup has it once.
 func (a *assembly) share() {
 	spec := &a.setup.Spec
-	all := components(spec)
+	all := spec.Components()
 	root := &spec.RootShard.Component
 	if root.Replicas == 0 {
 		a.root.comment("spec.defaults.replicas", "The default of kcp-operator.")
@@ -59,7 +59,7 @@ func (a *assembly) release(from string) {
 		a.root.origins[from].find(Review, "the tag is not the name of a kcp release, which determines the flags",
 			"set spec.version to the release in the image")
 	}
-	for _, c := range components(spec) {
+	for _, c := range spec.Components() {
 		c.Image = without(c.Image, spec.Image, tag)
 	}
 	if spec.Image.Repository == operatorRepository {
@@ -79,24 +79,6 @@ func without(i, shared v1alpha1.Image, tag string) v1alpha1.Image {
 		i.PullSecrets = nil
 	}
 	return i
-}
-
-// components returns all components of a setup except etcds.
-func components(spec *v1alpha1.Spec) []*v1alpha1.Component {
-	out := []*v1alpha1.Component{&spec.RootShard.Component}
-	if spec.CacheServer != nil {
-		out = append(out, &spec.CacheServer.Component)
-	}
-	for i := range spec.Shards {
-		out = append(out, &spec.Shards[i].Component)
-	}
-	for i := range spec.FrontProxies {
-		out = append(out, &spec.FrontProxies[i].Component)
-	}
-	for i := range spec.VirtualWorkspaces {
-		out = append(out, &spec.VirtualWorkspaces[i].Component)
-	}
-	return out
 }
 
 // isRelease reports whether a tag is the tag of a kcp release.

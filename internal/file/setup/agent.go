@@ -64,8 +64,8 @@ func (v *validator) agents() {
 		v.definitions(p.Child("definitions"), a.Definitions)
 		v.permissions(p.Child("permissions"), a.Permissions)
 		v.replicas(p, a.Replicas)
-		v.defaults(p, v1alpha1.Defaults{Resources: a.Resources, LogLevel: a.LogLevel,
-			ExtraArgs: a.ExtraArgs}, topology.Agent)
+		v.defaults(p, v1alpha1.Defaults{Resources: a.Resources, ExtraArgs: a.ExtraArgs,
+			ServerSettings: v1alpha1.ServerSettings{LogLevel: a.LogLevel}}, topology.Agent)
 	}
 }
 

@@ -2,6 +2,7 @@ package setup
 
 import (
 	"cmp"
+	"reflect"
 	"slices"
 	"time"
 
@@ -80,6 +81,21 @@ func fillPointer[T any](p **T, value T) {
 	}
 }
 
+// inherit copies the fields of base that p does not set.
+func inherit[T any](p *T, base T) {
+	to, from := reflect.ValueOf(p).Elem(), reflect.ValueOf(base)
+	for i := range to.NumField() {
+		switch value := from.Field(i); {
+		case !to.Field(i).IsZero() || value.IsZero():
+		case value.Kind() == reflect.Pointer:
+			to.Field(i).Set(reflect.New(value.Type().Elem()))
+			to.Field(i).Elem().Set(value.Elem())
+		default:
+			to.Field(i).Set(value)
+		}
+	}
+}
+
 // defaultExternal sets the port of an address. A NodePort without a number has no port yet.
 func defaultExternal(e *v1alpha1.External, x v1alpha1.Expose) {
 	switch {
@@ -139,9 +155,7 @@ func defaultComponents(s *v1alpha1.Setup) {
 			fill(&p.Replicas, 1)
 		}
 		fill(&p.Replicas, spec.Defaults.Replicas)
-		fillPointer(&p.LogLevel, *spec.Defaults.LogLevel)
-		fill(&p.LogFormat, spec.Defaults.LogFormat)
-		fill(&p.ProfilerPort, spec.Defaults.ProfilerPort)
+		inherit(&p.ServerSettings, spec.Defaults.ServerSettings)
 		fill(&p.Expose.Type, v1alpha1.ExposeClusterIP)
 		if p.Resources == nil {
 			p.Resources = cmp.Or(spec.Defaults.Resources, resourcesOf(spec.Size, p.kind)).DeepCopy()

@@ -84,8 +84,8 @@ func TestDocumentedDefaults(t *testing.T) {
 		"AuthorizationWebhook.Version":      {set.Authorization.Webhook.Version, "v1"},
 		"Encryption.Resources":              {parse(t, minimal+"spec: {encryption: {}}\n").Spec.Encryption.Resources[0], "secrets"},
 		"KMS.Name":                          {parse(t, minimal+"spec: {encryption: {kms: {endpoint: \"unix:///k\"}}}\n").Spec.Encryption.KMS.Name, "kms"},
-		"Defaults.LogFormat":                {set.Defaults.LogFormat, ""}, // the default of kcp
-		"Defaults.ProfilerPort":             {set.Defaults.ProfilerPort, int32(0)},
+		"ServerSettings.LogFormat":          {set.Defaults.LogFormat, ""}, // the default of kcp
+		"ServerSettings.ProfilerPort":       {set.Defaults.ProfilerPort, int32(0)},
 		"HomeWorkspaces.CreatorGroups":      {len(set.HomeWorkspaces.CreatorGroups), 0}, // the default of kcp
 		"HomeWorkspaces.Enabled":            {set.HomeWorkspaces.Enabled == nil, true},
 		"ShardSpec.Audit":                   {computed, computed},
@@ -114,7 +114,7 @@ func TestDocumentedDefaults(t *testing.T) {
 		"PKI.CertificateValidity":           {s.PKI.CertificateValidity.Hours(), 8760.0},
 		"Defaults.Replicas":                 {s.Defaults.Replicas, v1alpha1.Replicas(1)},
 		"Defaults.Resources":                {s.RootShard.Resources.Requests.Memory().String(), "512Mi"},
-		"Defaults.LogLevel":                 {*s.FrontProxies[0].LogLevel, int32(2)},
+		"ServerSettings.LogLevel":           {*s.FrontProxies[0].LogLevel, int32(2)},
 		"Component.Cluster":                 {s.RootShard.Cluster + " " + alpha.Cluster, "default default"},
 		"Component.Expose":                  {s.RootShard.Expose, v1alpha1.Expose{Type: "ClusterIP"}},
 		"Expose.Internal":                   {alpha.Expose.Internal, false},

@@ -128,8 +128,8 @@ func (v *validator) workloads() {
 	v.workloadAPIs(p.Child("apis"), w.APIs)
 	v.image(p.Child("image"), w.Image)
 	v.replicas(p, w.Replicas)
-	v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, LogLevel: w.LogLevel,
-		ExtraArgs: w.ExtraArgs}, topology.Workloads)
+	v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, ExtraArgs: w.ExtraArgs,
+		ServerSettings: v1alpha1.ServerSettings{LogLevel: w.LogLevel}}, topology.Workloads)
 	v.commonName(metadataName(), v.setup.Metadata.Name, topology.ControllerUser(v.setup.Metadata.Name))
 	v.workloadClusters(p.Child("clusters"), w.Clusters)
 }

@@ -151,13 +151,8 @@ func rejected(it plan.Item, err error) error {
 
 // fieldOf returns the field of the setup file that has a component with objects in workspaces or on clusters.
 func fieldOf(id topology.ID) string {
-	switch id.Kind() {
-	case topology.Agent:
-		return "spec.agents"
-	case topology.Workloads, topology.Physical:
+	if id.Kind() == topology.Physical {
 		return "spec.workloads"
-	case topology.Monitoring:
-		return "spec.monitoring"
 	}
-	return "spec.workspaces"
+	return "spec." + id.Kind().Plural()
 }

@@ -81,10 +81,11 @@ func fieldsOf(t reflect.Type) []field {
 }
 
 func writeFields(out *bytes.Buffer, t reflect.Type, c comments) {
+	common := []reflect.Type{reflect.TypeFor[v1alpha1.Defaults](), reflect.TypeFor[v1alpha1.ServerSettings]()}
 	for _, f := range fieldsOf(t) {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		text, value := splitDefault(c.of(f.in, f.Name))
-		if f.in == reflect.TypeFor[v1alpha1.Defaults]() && t != f.in && value != "" {
+		if slices.Contains(common, f.in) && t != common[0] && value != "" {
 			value = "spec.defaults." + name + ", else " + value
 		}
 		fmt.Fprintf(out, "| `%s` | %s | %s | %s |\n", name, typeName(f.Type), escape(value),
