@@ -302,14 +302,21 @@ func (o *upOptions) checkUnreachable(s *session) error {
 // requireDependencies fails if the selected components need others that are neither running nor selected: they would
 // never become ready. The hint is a format for the one that is missing.
 func requireDependencies(ctx context.Context, s *session, selected []topology.ID, hint string) error {
+	var lost []plan.Unreachable
+	if len(selected) > 0 {
+		lost = s.runtime.Unreachable(ctx)
+	}
 	for _, id := range selected {
 		for _, need := range s.topology.Component(id).Needs {
-			if slices.Contains(selected, need) {
-				continue
+			_, unknown := plan.UnreachableIn(lost, s.topology.Component(need).Cluster.Name)
+			if unknown || slices.Contains(selected, need) {
+				continue // the component may well reach what kcpctl does not
 			}
 			st, err := s.runtime.State(ctx, s.topology.Component(need))
-			// The component may reach what kcpctl does not. The run decides which clusters it needs.
-			if err == nil && !st.Ready && st.ReadyReplicas == 0 {
+			if err != nil {
+				return err
+			}
+			if !st.Ready && st.ReadyReplicas == 0 {
 				return clierr.New(clierr.Failed, fmt.Sprintf(hint, need),
 					"%s needs %s, which is not ready: %s; nothing was changed", id, need, st.Reason)
 			}
