@@ -51,16 +51,6 @@ func (sc *scene) refs() []splitter.Ref {
 	})
 }
 
-// selectNamespaces reports whether a root selects namespaces of its workspace.
-func (sc *scene) selectNamespaces() bool {
-	for _, root := range sc.roots {
-		if splitter.SelectsNamespaces(root.Unstructured) {
-			return true
-		}
-	}
-	return false
-}
-
 // look returns what is in a namespace. No lock is held while objects are unpacked: there can be thousands.
 func (f *followers) look(ns item) *scene {
 	now := f.facts()

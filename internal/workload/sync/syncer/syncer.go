@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
@@ -28,16 +27,9 @@ import (
 // sweepInterval is the time between two looks for orphans, and at the labels of namespaces. It needs no request.
 const sweepInterval = 15 * time.Second
 
-// The delays before an object is tried again.
-const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
-	// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
-	// policy changed.
-	refusedInterval = time.Minute
-	// quietConflicts is how many retries after a conflict are not logged.
-	quietConflicts = 4
-)
+// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a policy
+// changed.
+const refusedInterval = time.Minute
 
 // Options are the two sides of a syncer.
 type Options struct {
@@ -110,7 +102,9 @@ func newSyncer(o Options) *syncer {
 	m := &member{view: v, spaces: sp}
 	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1)}
 	s := &syncer{
-		view: v, queue: newQueue(o.Workers), latency: newLatency(), member: m, spaces: sp, tenancy: t,
+		// A workspace with many objects, or with objects that a webhook of the cluster delays, has half of the workers at
+		// most.
+		view: v, queue: queue.New(o.Workers, func(i item) string { return i.Cluster }), latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
 	}
 	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(o.Now), wrote: func(i item) { s.observe(Up, i) },
@@ -147,19 +141,18 @@ func Run(ctx context.Context, o Options) error {
 	g.Go(func() error { s.tenancy.keep(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
-		g.Go(func() error { s.work(ctx); return nil })
+		g.Go(func() error {
+			queue.Serve(ctx, s.queue, watch.RequestTimeout, s.handle, func(i item, err error, retries int) {
+				klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
+					"retries", retries)
+			})
+			return nil
+		})
 	}
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("syncer of cluster %s: %w", o.Cluster, err)
 	}
 	return nil
-}
-
-// newQueue returns a queue that serves workspaces in turn: one with many objects, or with objects that a webhook of
-// the cluster delays, has half of the workers at most.
-func newQueue(workers int) workqueue.TypedRateLimitingInterface[item] {
-	return queue.New(workers, func(i item) string { return i.Cluster },
-		workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry))
 }
 
 // connect makes the clients of both sides.
@@ -315,33 +308,15 @@ func (s *syncer) again(r schema.GroupVersionResource) {
 	}
 }
 
-// work syncs items until the queue is shut down.
-func (s *syncer) work(ctx context.Context) {
-	for {
-		i, stop := s.queue.Get()
-		if stop {
-			return
-		}
-		s.latency.begin(i)
-		end := s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))
-		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
-		err := s.sync(limited, i)
-		cancel()
-		end()
-		switch {
-		case err == nil || ctx.Err() != nil:
-			s.latency.done(i)
-			s.queue.Forget(i)
-		default:
-			// After a conflict, the watch brings what another client has written.
-			if retries := s.queue.NumRequeues(i); !apierrors.IsConflict(err) || retries >= quietConflicts {
-				klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
-					"retries", retries)
-			}
-			s.queue.AddRateLimited(i)
-		}
-		s.queue.Done(i)
+// handle syncs an item.
+func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ error) {
+	s.latency.begin(i)
+	defer s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))()
+	err := s.sync(ctx, i)
+	if err == nil {
+		s.latency.done(i)
 	}
+	return 0, err
 }
 
 // sweep looks for orphans, and forgets the namespaces of leaves that are gone.
