@@ -12,7 +12,6 @@ import (
 
 	"golang.org/x/sync/errgroup"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -24,7 +23,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// sweepInterval is the time between two looks for orphans, and at the labels of namespaces. It needs no request.
+// sweepInterval is the time between two looks for orphans, and at the labels and the objects of namespaces. It needs no
+// request if there is nothing to do.
 const sweepInterval = 15 * time.Second
 
 // refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a policy
@@ -133,12 +133,7 @@ func Run(ctx context.Context, o Options) error {
 			func(urls []string) { s.update(ctx, urls, nil, nil) })
 	})
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
-	g.Go(func() error {
-		wait.UntilWithContext(ctx,
-			func(ctx context.Context) { s.identify(ctx); s.namespacer.secure(ctx); s.sweep(ctx) }, sweepInterval)
-		return context.Cause(ctx)
-	})
-	g.Go(func() error { s.tenancy.keep(ctx); return context.Cause(ctx) })
+	g.Go(func() error { s.keep(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
 		g.Go(func() error {
@@ -317,6 +312,24 @@ func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ err
 		s.latency.done(i)
 	}
 	return 0, err
+}
+
+// keep looks at the cluster as a whole, now and again and again, and whenever its template of namespaces has changed. It
+// ends with the context.
+func (s *syncer) keep(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		s.identify(ctx)
+		s.namespacer.secure(ctx)
+		s.tenancy.fillAll(ctx)
+		s.sweep(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-s.tenancy.changed:
+		}
+	}
 }
 
 // sweep looks for orphans, and forgets the namespaces of leaves that are gone.
