@@ -25,8 +25,8 @@ type Leaves struct {
 	Complete bool
 }
 
-// LeavesByCluster counts the objects in workspaces that are scheduled to each cluster that there is, or that an object is
-// scheduled to. The set has the numbers, so it does not matter how many there are.
+// LeavesByCluster counts the objects in workspaces that are scheduled to each cluster that there is, or that an object
+// is scheduled to. The set has the numbers, so it does not matter how many there are.
 func (s *Scheduler) LeavesByCluster() map[string]Leaves {
 	f := s.view.facts()
 	out := map[string]Leaves{}

@@ -239,8 +239,8 @@ func rootName(o *unstructured.Unstructured) string {
 	return o.GetName()
 }
 
-// rootOf returns the name of the root of a leaf, or of what was one. Of a leaf that is gone, only the name is known, which
-// may have only a part of the name of its root.
+// rootOf returns the name of the root of a leaf, or of what was one. Of a leaf that is gone, only the name is known,
+// which may have only a part of the name of its root.
 func (v *view) rootOf(leaf item, o *unstructured.Unstructured) string {
 	if o != nil {
 		return rootName(o)

@@ -67,7 +67,9 @@ func each[T any](ctx context.Context, client dynamic.Interface, resource, fields
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return client.Resource(corev1.SchemeGroupVersion.WithResource(resource)).List(ctx, o)
 	})
-	p.PageSize, p.PageBufferSize, p.FullListIfExpired = page, 0, false
+	p.PageSize = page
+	p.PageBufferSize = 0
+	p.FullListIfExpired = false
 	err := p.EachListItem(ctx, metav1.ListOptions{FieldSelector: fields}, func(o runtime.Object) error {
 		object := new(T)
 		if u, ok := o.(*unstructured.Unstructured); ok {

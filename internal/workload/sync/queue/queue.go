@@ -31,8 +31,8 @@ func New[K comparable](workers int, tenant func(K) string) workqueue.TypedRateLi
 }
 
 // Serve handles the items of a queue until it is shut down, each within a timeout. Handle returns when to look at an
-// item again, or zero. After an error, it is tried again. Failed reports the error: not a conflict at first, because the
-// watch brings what another client has written.
+// item again, or zero. After an error, it is tried again. Failed reports the error: not a conflict at first, because
+// the watch brings what another client has written.
 func Serve[K comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[K], timeout time.Duration,
 	handle func(context.Context, K) (time.Duration, error), failed func(item K, err error, retries int)) {
 	for {

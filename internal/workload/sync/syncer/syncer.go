@@ -27,8 +27,8 @@ import (
 // request if there is nothing to do.
 const sweepInterval = 15 * time.Second
 
-// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a policy
-// changed.
+// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
+// policy changed.
 const refusedInterval = time.Minute
 
 // Options are the two sides of a syncer.
@@ -102,9 +102,9 @@ func newSyncer(o Options) *syncer {
 	m := &member{view: v, spaces: sp}
 	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1)}
 	s := &syncer{
-		// A workspace with many objects, or with objects that a webhook of the cluster delays, has half of the workers at
-		// most.
-		view: v, queue: queue.New(o.Workers, func(i item) string { return i.Cluster }), latency: newLatency(), member: m, spaces: sp, tenancy: t,
+		// A workspace with many objects, or with objects that a webhook delays, has half of the workers at most.
+		view: v, queue: queue.New(o.Workers, func(i item) string { return i.Cluster }),
+		latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
 	}
 	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(o.Now), wrote: func(i item) { s.observe(Up, i) },
@@ -314,7 +314,7 @@ func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ err
 	return 0, err
 }
 
-// keep looks at the cluster as a whole, now and again and again, and whenever its template of namespaces has changed. It
+// keep looks at the cluster as a whole: now, again and again, and whenever its template of namespaces has changed. It
 // ends with the context.
 func (s *syncer) keep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
