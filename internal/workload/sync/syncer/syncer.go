@@ -314,7 +314,7 @@ func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ err
 	return 0, err
 }
 
-// keep looks at the cluster as a whole: now, again and again, and whenever its template of namespaces has changed. It
+// keep looks at the cluster as a whole: now, at each interval, and whenever its template of namespaces has changed. It
 // ends with the context.
 func (s *syncer) keep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
