@@ -99,9 +99,7 @@ func (f *fleetScheduler) control(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-interval.C:
-			for _, c := range f.clusters {
-				f.scheduler.Leaves(c.Name)
-			}
+			f.scheduler.LeavesByCluster()
 			f.scheduler.Bound()
 		case <-report.C:
 			f.replace(n%len(f.clusters), func(capacity *api.Capacity) {
@@ -159,7 +157,7 @@ func (f *fleetScheduler) sample(ctx context.Context) {
 
 func (f *fleetScheduler) tell(heap bool) schedulerState {
 	var out schedulerState
-	out.Known = f.scheduler.Leaves(f.clusters[0].Name).Complete
+	out.Known = f.scheduler.LeavesByCluster()[f.clusters[0].Name].Complete
 	out.Waiting, _ = f.scheduler.Load()
 	var u syscall.Rusage
 	if syscall.Getrusage(syscall.RUSAGE_SELF, &u) == nil {

@@ -72,15 +72,7 @@ func (w *walk) differ(path, format string, args ...any) {
 }
 
 func (w *walk) sort() {
-	slices.SortStableFunc(w.found, func(a, b Incompatibility) int {
-		switch {
-		case a.Path < b.Path:
-			return -1
-		case a.Path > b.Path:
-			return 1
-		}
-		return 0
-	})
+	slices.SortStableFunc(w.found, func(a, b Incompatibility) int { return cmp.Compare(a.Path, b.Path) })
 }
 
 // names is a set of identifiers that rules in CEL cannot rely on: fields that were dropped, and numbers that have

@@ -126,7 +126,7 @@ func (c *converter) convert(d *definition) (apiextensionsv1.JSONSchemaProps, err
 	}
 	if d.Type == "" {
 		// A structural schema needs a type, or accepts anything.
-		if out.XPreserveUnknownFields = ptr(true); d.Properties != nil {
+		if out.XPreserveUnknownFields = new(true); d.Properties != nil {
 			out.Type = "object"
 			out.XPreserveUnknownFields = nil
 		}
@@ -153,7 +153,7 @@ func (c *converter) resolve(d *definition, name string) (apiextensionsv1.JSONSch
 	case known:
 	case slices.Contains(c.within, name):
 		// A schema that contains itself, such as JSONSchemaProps, cannot be written without references.
-		out = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr(true)}
+		out = apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 	default:
 		target, err := c.document.decode(name)
 		if err != nil {
@@ -194,7 +194,7 @@ func (c *converter) object(d *definition, out *apiextensionsv1.JSONSchemaProps) 
 	}
 	if d.AdditionalProperties.Schema == nil {
 		if d.AdditionalProperties.Allowed {
-			out.XPreserveUnknownFields = ptr(true)
+			out.XPreserveUnknownFields = new(true)
 		}
 		return nil
 	}
@@ -231,11 +231,11 @@ func merging(d *definition, objects bool) (listType *string, keys []string) {
 	case d.ListType != nil:
 		return d.ListType, d.ListMapKeys
 	case merge && d.PatchMergeKey != "":
-		return ptr("map"), []string{d.PatchMergeKey}
+		return new("map"), []string{d.PatchMergeKey}
 	case merge && !objects:
-		return ptr("set"), nil
+		return new("set"), nil
 	}
-	return ptr("atomic"), nil
+	return new("atomic"), nil
 }
 
 // defaultOf returns a default that API servers apply. Zero values are not: OpenAPI documents have them for all fields
@@ -248,8 +248,6 @@ func defaultOf(raw json.RawMessage) *apiextensionsv1.JSON {
 	}
 	return &apiextensionsv1.JSON{Raw: slices.Clone(raw)}
 }
-
-func ptr[T any](v T) *T { return &v }
 
 // fieldDefault is a field of a type, with dots between the fields that lead to it, and its default as JSON.
 type fieldDefault struct{ path, value string }

@@ -231,7 +231,7 @@ func TestPullFailsIfTheServerCannotBeRead(t *testing.T) {
 			_, err := cluster(t, documents).Pull(t.Context(), []schema.GroupResource{
 				{Group: "apps", Resource: "widgets"}, {Group: "example.com", Resource: "gadgets"},
 			})
-			require.ErrorContains(t, err, path+": Internal Server Error (500)")
+			require.ErrorContains(t, err, path+": an error on the server (\"the disk is full\")")
 		})
 	}
 }

@@ -7,12 +7,12 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net/http"
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 )
 
@@ -20,63 +20,33 @@ import (
 const maxDocument = 64 << 20
 
 // server is an API server.
-type server struct {
-	url  string
-	http *http.Client
-}
+type server struct{ client *rest.RESTClient }
 
 func newServer(cfg *rest.Config) (server, error) {
-	base, _, err := rest.DefaultServerURL(cfg.Host, "", schema.GroupVersion{}, cfg.CAData != nil || cfg.CAFile != "")
-	if err != nil {
-		return server{}, fmt.Errorf("address of the API server: %w", err)
-	}
-	hc, err := rest.HTTPClientFor(cfg)
+	cfg = dynamic.ConfigFor(cfg)
+	cfg.QPS = -1
+	cfg.AcceptContentTypes = runtime.ContentTypeJSON
+	client, err := rest.UnversionedRESTClientFor(cfg)
 	if err != nil {
 		return server{}, fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}
-	return server{strings.TrimRight(base.String(), "/"), hc}, nil
-}
-
-// statusError is an answer of the API server other than 200.
-type statusError struct {
-	url, message string
-	code         int
-}
-
-func (e *statusError) Error() string {
-	return fmt.Sprintf("read %s: %s (%d)", e.url, e.message, e.code)
-}
-
-// Status makes the functions of apierrors, such as IsForbidden, know the error.
-func (e *statusError) Status() metav1.Status {
-	return metav1.Status{Status: metav1.StatusFailure, Message: e.message, Code: int32(e.code)}
+	return server{client}, nil
 }
 
 // get reads a JSON document.
 func (s server) get(ctx context.Context, path string, out any) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, s.url+path, nil)
+	path, query, _ := strings.Cut(path, "?")
+	req := s.client.Get().AbsPath(path)
+	if name, value, ok := strings.Cut(query, "="); ok {
+		req = req.Param(name, value)
+	}
+	body, err := req.Stream(ctx)
+	if err == nil {
+		defer body.Close() //nolint:errcheck // it was read
+		err = json.NewDecoder(io.LimitReader(body, maxDocument)).Decode(out)
+	}
 	if err != nil {
-		return fmt.Errorf("read %s%s: %w", s.url, path, err)
-	}
-	req.Header.Set("Accept", "application/json")
-	resp, err := s.http.Do(req)
-	if err != nil {
-		return fmt.Errorf("read %s%s: %w", s.url, path, err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxDocument))
-	switch {
-	case err != nil:
-		return fmt.Errorf("read %s%s: %w", s.url, path, err)
-	case resp.StatusCode != http.StatusOK:
-		var status metav1.Status
-		if json.Unmarshal(body, &status) != nil || status.Message == "" {
-			status.Message = http.StatusText(resp.StatusCode)
-		}
-		return &statusError{s.url + path, status.Message, resp.StatusCode}
-	}
-	if err := json.Unmarshal(body, out); err != nil {
-		return fmt.Errorf("read %s%s: %w", s.url, path, err)
+		return fmt.Errorf("read %s: %w", req.URL(), err)
 	}
 	return nil
 }

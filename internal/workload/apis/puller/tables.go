@@ -12,7 +12,7 @@ const quantity = `^(\+|-)?(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))(([KMGTPE]i)|[numkMGTP
 
 // wellKnown returns the schema of types whose JSON differs from their Go type, or which accept anything.
 func wellKnown(name string) (apiextensionsv1.JSONSchemaProps, bool) {
-	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: ptr(true)}
+	anything := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: new(true)}
 	number := apiextensionsv1.JSONSchemaProps{
 		XIntOrString: true, AnyOf: []apiextensionsv1.JSONSchemaProps{{Type: "integer"}, {Type: "string"}},
 	}
@@ -35,7 +35,7 @@ func wellKnown(name string) (apiextensionsv1.JSONSchemaProps, bool) {
 		"apimachinery.pkg.runtime.RawExtension":
 		return anything, true
 	case "apiextensions-apiserver.pkg.apis.apiextensions.v1.JSON":
-		return apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: ptr(true)}, true
+		return apiextensionsv1.JSONSchemaProps{XPreserveUnknownFields: new(true)}, true
 	}
 	return anything, false
 }

@@ -106,9 +106,11 @@ func (w *writer) writeGoal(ctx context.Context, sub *subject, d schedule.Decisio
 // rescaled reports whether leaves of a workload have AnnotationScaled without an autoscaler, or the other way round.
 func (sc *scene) rescaled(i item, root watch.Object) bool {
 	scaled := sc.scaled[splitter.TargetOf(refOf(i), root.Unstructured)]
-	for _, leaf := range sc.present[refOf(i).String()] {
-		_, divided, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
-		if leaf.GetDeletionTimestamp() == nil && divided &&
+	for _, leaf := range sc.leaves[refOf(i).String()] {
+		if leaf == nil || leaf.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if _, divided, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas"); divided &&
 			scaled != (leaf.GetAnnotations()[api.AnnotationScaled] != "") {
 			return true
 		}

@@ -9,7 +9,7 @@ import (
 // Logged returns how many of the first failures of an item are logged, with an error that stays.
 func Logged(r schema.GroupVersionResource, err error, failures int) (n int) {
 	for retries := range failures {
-		if !expected(item{r, watch.Key{}}, err, retries) {
+		if reported(item{r, watch.Key{}}, err, retries) {
 			n++
 		}
 	}

@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -29,17 +28,12 @@ type followers struct {
 	writer    *writer
 	// again looks at an item again.
 	again func(item)
-
-	mu sync.Mutex
-	// selecting has the namespaces of workspaces in which something selects namespaces.
-	selecting map[string]map[string]bool
 }
 
 // follow writes the leaves of the objects in a namespace that are where workloads need them. It returns when to look
 // again, or zero.
 func (f *followers) follow(ctx context.Context, ns item) (again time.Duration, _ error) {
 	sc := f.look(ns)
-	f.selects(ns, sc.selectNamespaces())
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	var problems []error
 	for _, ref := range sc.refs() {
@@ -120,30 +114,15 @@ func decisionOf(shares map[string]splitter.Share) schedule.Decision {
 	return d
 }
 
-// followSelected looks again at what selects namespaces of a workspace.
+// followSelected looks again at the namespaces of a workspace with an object that selects namespaces.
 func (f *followers) followSelected(workspace string) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for name := range f.selecting[workspace] {
-		f.again(namespace(watch.Key{Cluster: workspace, Namespace: name}))
-	}
-}
-
-// selects remembers whether something in a namespace selects namespaces of its workspace, before they are read: from
-// then on, their changes lead to it.
-func (f *followers) selects(ns item, does bool) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	in := f.selecting[ns.Cluster]
-	switch {
-	case !does:
-		if delete(in, ns.Namespace); len(in) == 0 {
-			delete(f.selecting, ns.Cluster)
+	for _, r := range f.guards() {
+		for name := range f.namespacesOf(workspace) {
+			selects := func(o watch.Object) bool { return splitter.SelectsNamespaces(o.Unstructured) }
+			if slices.ContainsFunc(f.set().In(r, workspace, name), selects) {
+				f.again(namespace(watch.Key{Cluster: workspace, Namespace: name}))
+			}
 		}
-	case in == nil:
-		f.selecting[ns.Cluster] = map[string]bool{ns.Namespace: true}
-	default:
-		in[ns.Namespace] = true
 	}
 }
 

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -26,52 +25,34 @@ type Leaves struct {
 	Complete bool
 }
 
-// Leaves counts the objects in workspaces that are scheduled to a cluster.
-func (s *Scheduler) Leaves(cluster string) Leaves {
-	f := s.view.facts()
-	return f.count([]string{cluster})[cluster]
-}
-
-// LeavesByCluster counts them for each cluster that there is, or that an object is scheduled to.
+// LeavesByCluster counts the objects in workspaces that are scheduled to each cluster that there is, or that an object
+// is scheduled to. The set has the numbers, so it does not matter how many there are.
 func (s *Scheduler) LeavesByCluster() map[string]Leaves {
 	f := s.view.facts()
-	names := maps.Clone(f.givenUp)
-	if names == nil {
-		names = map[string]bool{}
-	}
-	for _, c := range f.Clusters {
-		names[c.Name] = true
-	}
-	if f.set != nil {
-		for _, r := range f.Published.leaves() {
-			for class := range f.set.Classes(r) {
-				names[class] = true
-			}
-		}
-	}
-	delete(names, "") // the class of roots
-	return f.count(slices.Collect(maps.Keys(names)))
-}
-
-// count counts the leaves of clusters. The set has the numbers, so it does not matter how many there are.
-func (f *facts) count(clusters []string) map[string]Leaves {
-	watching := f.endpoints != nil
-	known := f.set != nil && (f.Published.nothing() || watching && f.Published != nil && f.set.Complete() &&
-		f.set.CompleteFor(f.endpoints, f.Published.watched()))
 	out := map[string]Leaves{}
-	for _, cluster := range clusters {
-		n := Leaves{Complete: known}
-		if f.set != nil && watching && !f.Published.nothing() {
-			for _, r := range f.Published.leaves() {
-				count := f.set.ClassCount(r, cluster)
-				n.Count += count
-				if f.Published.removed(r) {
-					n.Removed += count
-				}
-			}
-		}
-		out[cluster] = n
+	known := f.set != nil && (f.Published.nothing() || f.endpoints != nil && f.Published != nil && f.set.Complete() &&
+		f.set.CompleteFor(f.endpoints, f.Published.watched()))
+	for _, c := range f.Clusters {
+		out[c.Name] = Leaves{Complete: known}
 	}
+	for name := range f.givenUp {
+		out[name] = Leaves{Complete: known}
+	}
+	if f.set == nil || f.endpoints == nil || f.Published.nothing() {
+		return out
+	}
+	for _, r := range f.Published.leaves() {
+		for cluster, count := range f.set.Classes(r) {
+			n := out[cluster]
+			n.Complete = known
+			n.Count += count
+			if f.Published.removed(r) {
+				n.Removed += count
+			}
+			out[cluster] = n
+		}
+	}
+	delete(out, "") // the class of roots
 	return out
 }
 

@@ -26,9 +26,6 @@ import (
 )
 
 const (
-	// The delays before an object is tried again.
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
 	// startInterval is the time until an object is tried again whose namespace is not known yet.
 	startInterval = 200 * time.Millisecond
 	// workers is how many roots are handled at a time: at most half of them are roots of one workspace.
@@ -68,20 +65,17 @@ type Scheduler struct {
 	writer    *writer
 	followers *followers
 	binder    *binder
-	names     rootNames
 }
 
 // New returns a Scheduler, which Run starts.
 func New(o Options) *Scheduler {
-	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry)
-	fair := queue.New(workers, func(i item) string { return i.Cluster }, limiter)
+	fair := queue.New(workers, func(i item) string { return i.Cluster })
 	v := &view{Options: o}
 	s := &Scheduler{
 		queue: fair, view: v, decider: newDecider(v), binder: newBinder(v),
 		writer: &writer{view: v, dropped: splitter.NewDropped(o.Now)},
 	}
-	s.followers = &followers{view: v, decisions: s.decider.decisions, writer: s.writer, again: fair.Add,
-		selecting: map[string]map[string]bool{}}
+	s.followers = &followers{view: v, decisions: s.decider.decisions, writer: s.writer, again: fair.Add}
 	return s
 }
 
@@ -113,11 +107,20 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 			})
 	})
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); s.binder.queue.ShutDown(); return context.Cause(ctx) })
+	log := klog.FromContext(ctx)
 	for range workers {
-		g.Go(func() error { serve(ctx, s.queue, func(i item) item { return i }, s.handle); return nil })
+		g.Go(func() error {
+			queue.Serve(ctx, s.queue, watch.RequestTimeout, s.handle,
+				func(i item, err error, retries int) { failed(log, i, err, retries) })
+			return nil
+		})
 	}
 	for range bindWorkers {
-		g.Go(func() error { serve(ctx, s.binder.queue, binding.item, s.binder.handle); return nil })
+		g.Go(func() error {
+			queue.Serve(ctx, s.binder.queue, watch.RequestTimeout, s.binder.handle,
+				func(b binding, err error, retries int) { failed(log, b.item(), err, retries) })
+			return nil
+		})
 	}
 	s.watch(ctx)
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
@@ -139,7 +142,7 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	}
 	scheduled := next.Published.scheduled()
 	if slices.Equal(before.Published.scheduled(), scheduled) && before.Rebalance == next.Rebalance {
-		for i := range affected {
+		for _, i := range affected {
 			s.queue.Add(i)
 		}
 		return
@@ -191,7 +194,7 @@ func (s *Scheduler) changed(r schema.GroupVersionResource, k watch.Key) {
 		if !exists {
 			s.writer.corrected.Delete(leaf)
 		}
-		k.Name = s.names.of(leaf, o.Unstructured)
+		k.Name = s.view.rootOf(leaf, o.Unstructured)
 	}
 	s.queue.Add(item{r, k})
 }
@@ -203,46 +206,19 @@ func (s *Scheduler) relisted(src watch.Source) {
 	}
 }
 
-// serve handles the items of a queue until it is shut down. About returns an item for the log.
-func serve[T comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[T], about func(T) item,
-	handle func(context.Context, T) (time.Duration, error)) {
-	for {
-		next, stop := q.Get()
-		if stop {
-			return
-		}
-		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
-		again, err := handle(limited, next)
-		cancel()
-		switch {
-		case err != nil && ctx.Err() == nil:
-			if i := about(next); !expected(i, err, q.NumRequeues(next)) {
-				klog.FromContext(ctx).Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(),
-					"object", i.Key)
-			}
-			q.AddRateLimited(next)
-		default:
-			q.Forget(next)
-			if again > 0 {
-				q.AddAfter(next, again)
-			}
-		}
-		q.Done(next)
+// failed logs an error after which an item is tried again.
+func failed(log klog.Logger, i item, err error, retries int) {
+	if reported(i, err, retries) {
+		log.Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(), "object", i.Key)
 	}
 }
 
-// quietRetries is how many retries are not logged after an error that is expected: of a binding, these are the retries
-// of the first 15 seconds (see firstBind).
-const quietRetries = 4
-
-// expected reports whether an error needs no line in the log. After a conflict, the watch brings what another client
-// has written. kcp denies access to the content of a workspace until it is initialized (kcp:
-// pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged once.
-func expected(i item, err error, retries int) bool {
-	if apierrors.IsConflict(err) {
-		return retries < quietRetries
-	}
-	return i.GroupVersionResource == kcpapi.APIBinding.GVR() && apierrors.IsForbidden(err) && retries != quietRetries
+// reported reports whether an error is logged. kcp denies access to the content of a workspace until it is initialized
+// (kcp: pkg/authorization/workspace_content_authorizer.go), but shows its bindings before. If that lasts, it is logged
+// once.
+func reported(i item, err error, retries int) bool {
+	return i.GroupVersionResource != kcpapi.APIBinding.GVR() || !apierrors.IsForbidden(err) ||
+		retries == queue.QuietRetries
 }
 
 // rescheduleIn schedules the roots in a namespace.

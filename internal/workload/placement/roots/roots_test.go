@@ -335,10 +335,10 @@ func TestAnAPIThatTheSetupNoLongerHas(t *testing.T) {
 	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" && s.leaves() == "c1=2" }, "there")
 	apps := []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "deployments"}}
 	s.restart()
-	require.False(t, s.roots.Leaves("c1").Complete, "the published APIs are not known")
+	require.False(t, s.roots.LeavesByCluster()["c1"].Complete, "the published APIs are not known")
 	s.roots.Update(t.Context(), roots.State{Clusters: []*api.Cluster{c1}, Published: &roots.Published{Removed: apps}})
-	s.eventually(func() bool { return s.roots.Leaves("c1").Complete }, "everything is listed")
-	n := s.roots.Leaves("c1")
+	s.eventually(func() bool { return s.roots.LeavesByCluster()["c1"].Complete }, "everything is listed")
+	n := s.roots.LeavesByCluster()["c1"]
 	require.Equal(t, 1, n.Removed)
 	require.Greater(t, n.Count, 1, "with what it needs")
 	s.deploy(strings.ReplaceAll(shop, "replicas: 2", "replicas: 3"))

@@ -23,8 +23,9 @@ type scene struct {
 	roots   map[splitter.Ref]watch.Object
 	objects map[splitter.Ref]*unstructured.Unstructured
 	items   map[splitter.Ref]item
-	// leaves are the leaves of these roots, and other objects that a user has given the names of leaves.
-	leaves map[splitter.Ref]map[string]*unstructured.Unstructured
+	// leaves are the leaves of each root by the text of its Ref and by cluster, also those that are being deleted, and
+	// objects to which a user has given the label of a cluster. Nil: one was decided a moment ago.
+	leaves map[string]map[string]*unstructured.Unstructured
 	// workloads are the leaves of workloads, and roots with the clusters that they were scheduled to.
 	workloads []splitter.Placed
 	// pending are the roots of workloads, and decided what was decided about them.
@@ -32,11 +33,6 @@ type scene struct {
 	decided map[splitter.Target]decided
 	// scaled are the workloads that an autoscaler scales.
 	scaled map[splitter.Target]bool
-	// present has the leaves of each workload, also those that are being deleted, by the text of its Ref and by
-	// cluster.
-	present map[string]map[string]*unstructured.Unstructured
-	// goals are the clusters of the last decision about each workload, by the text of its Ref.
-	goals map[string][]string
 	// complete are the endpoints of which all objects were known before the scene was made.
 	complete map[string]bool
 	// published are the APIs, and givenUp the clusters that are ignored, see usedOf.
@@ -49,16 +45,6 @@ func (sc *scene) refs() []splitter.Ref {
 	return slices.SortedFunc(maps.Keys(sc.roots), func(a, b splitter.Ref) int {
 		return cmp.Compare(a.String(), b.String())
 	})
-}
-
-// selectNamespaces reports whether a root selects namespaces of its workspace.
-func (sc *scene) selectNamespaces() bool {
-	for _, root := range sc.roots {
-		if splitter.SelectsNamespaces(root.Unstructured) {
-			return true
-		}
-	}
-	return false
 }
 
 // look returns what is in a namespace. No lock is held while objects are unpacked: there can be thousands.
@@ -91,11 +77,10 @@ func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]
 		published: published, givenUp: givenUp,
 		resources: published.watched(), roots: map[splitter.Ref]watch.Object{},
 		objects: map[splitter.Ref]*unstructured.Unstructured{},
-		items:   map[splitter.Ref]item{}, leaves: map[splitter.Ref]map[string]*unstructured.Unstructured{},
+		items:   map[splitter.Ref]item{}, leaves: map[string]map[string]*unstructured.Unstructured{},
 		pending: map[item]watch.Object{},
 		decided: map[splitter.Target]decided{}, scaled: map[splitter.Target]bool{},
-		present: map[string]map[string]*unstructured.Unstructured{},
-		goals:   map[string][]string{}, complete: map[string]bool{},
+		complete: map[string]bool{},
 	}
 	for _, c := range clusters {
 		sc.clusters = append(sc.clusters, c.Name)
@@ -113,7 +98,7 @@ func (sc *scene) addChosen(last map[item]decided) {
 		if splitter.Follows(ref.GroupResource, o) || o.GetDeletionTimestamp() != nil {
 			continue
 		}
-		on := slices.AppendSeq(slices.Clone(last[sc.items[ref]].clusters), maps.Keys(sc.leaves[ref]))
+		on := slices.AppendSeq(slices.Clone(last[sc.items[ref]].clusters), maps.Keys(sc.leaves[ref.String()]))
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o, Clusters: on})
 	}
 }
@@ -133,10 +118,6 @@ func (sc *scene) add(i item, o watch.Object, last map[item]decided) {
 	switch {
 	case splitter.CanFollow(gr) && sc.published.removed(i.GroupVersionResource):
 	case splitter.CanFollow(gr) && cluster != "":
-		if sc.leaves[root] == nil {
-			sc.leaves[root] = map[string]*unstructured.Unstructured{}
-		}
-		sc.leaves[root][cluster] = o.Unstructured
 		sc.addLeaf(root, cluster, o.Unstructured)
 	case splitter.CanFollow(gr):
 		sc.objects[ref], sc.items[ref] = o.Unstructured, i
@@ -149,7 +130,9 @@ func (sc *scene) add(i item, o watch.Object, last map[item]decided) {
 		sc.addLeaf(root, cluster, o.Unstructured)
 	case o.GetDeletionTimestamp() == nil:
 		d, known := last[i]
-		sc.goals[ref.String()] = d.clusters
+		for _, c := range d.clusters {
+			sc.addLeaf(ref, c, sc.leaves[ref.String()][c])
+		}
 		sc.workloads = append(sc.workloads, splitter.Placed{Ref: ref, Object: o.Unstructured, Clusters: d.clusters})
 		sc.pending[i] = o
 		if known {
@@ -158,19 +141,20 @@ func (sc *scene) add(i item, o watch.Object, last map[item]decided) {
 	}
 }
 
-// addLeaf records the leaf of a root.
+// addLeaf records the leaf of a root, or that there is one soon.
 func (sc *scene) addLeaf(root splitter.Ref, cluster string, leaf *unstructured.Unstructured) {
 	name := root.String()
-	if sc.present[name] == nil {
-		sc.present[name] = map[string]*unstructured.Unstructured{}
+	if sc.leaves[name] == nil {
+		sc.leaves[name] = map[string]*unstructured.Unstructured{}
 	}
-	sc.present[name][cluster] = leaf
+	sc.leaves[name][cluster] = leaf
 }
 
 // runs reports whether a workload can have pods in a cluster: its leaf is there, or was decided a moment ago, which the
 // watch may not have shown yet.
 func (sc *scene) runs(workload, cluster string) bool {
-	return sc.present[workload][cluster] != nil || slices.Contains(sc.goals[workload], cluster)
+	_, has := sc.leaves[workload][cluster]
+	return has
 }
 
 // wanted returns the leaves that a root should have: where workloads need it. A leaf is kept where a workload runs that
@@ -184,7 +168,7 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete b
 			shares[cluster] = splitter.Share{NeededBy: by}
 		}
 	}
-	for cluster, leaf := range sc.leaves[ref] {
+	for cluster, leaf := range sc.leaves[ref.String()] {
 		if !splitter.IsLeafOf(leaf, sc.roots[ref].Unstructured) {
 			continue
 		}
@@ -212,7 +196,7 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete b
 func (sc *scene) collisions(ref splitter.Ref,
 	shares map[string]splitter.Share) map[string]*unstructured.Unstructured {
 	out := map[string]*unstructured.Unstructured{}
-	maps.Copy(out, sc.leaves[ref])
+	maps.Copy(out, sc.leaves[ref.String()])
 	for cluster := range shares {
 		leaf := splitter.Ref{GroupResource: ref.GroupResource, Name: api.LeafName(ref.Name, cluster)}
 		if o := sc.objects[leaf]; o != nil {
@@ -287,7 +271,7 @@ func (sc *scene) bounded(ref splitter.Ref, shares map[string]splitter.Share) (ma
 	bounds := d.bound(splitter.BoundsOf(root).Divide(d.shares))
 	for cluster, share := range shares {
 		b, here := bounds[cluster]
-		leaf := sc.leaves[ref][cluster]
+		leaf := sc.leaves[ref.String()][cluster]
 		switch {
 		case here:
 		case leaf != nil && !slices.Contains(sc.clusters, cluster):

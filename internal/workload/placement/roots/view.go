@@ -171,13 +171,20 @@ func (v *view) autoscaler(i item, root *unstructured.Unstructured) *unstructured
 	return splitter.Scaled(root, all)
 }
 
+// guards returns the resources that guard connections, and are published.
+func (v *view) guards() (all []schema.GroupVersionResource) {
+	for _, kind := range kinds.All() {
+		if r, ok := v.resource(kind.GroupResource()); ok && kind.Guards {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // guarded reports whether a namespace has anything that has to be in a cluster before pods. Most have not.
 func (v *view) guarded(i item) bool {
-	for _, kind := range kinds.All() {
-		if !kind.Guards {
-			continue
-		}
-		if r, ok := v.resource(kind.GroupResource()); ok && len(v.set().In(r, i.Cluster, i.Namespace)) > 0 {
+	for _, r := range v.guards() {
+		if len(v.set().In(r, i.Cluster, i.Namespace)) > 0 {
 			return true
 		}
 	}
@@ -232,24 +239,21 @@ func rootName(o *unstructured.Unstructured) string {
 	return o.GetName()
 }
 
-// rootNames has the name of the root of each leaf whose own name does not contain it, by item.
-type rootNames struct{ long sync.Map }
-
-// of returns the name of the root of a leaf, or of what was one.
-func (n *rootNames) of(leaf item, o *unstructured.Unstructured) string {
+// rootOf returns the name of the root of a leaf, or of what was one. Of a leaf that is gone, only the name is known,
+// which may have only a part of the name of its root.
+func (v *view) rootOf(leaf item, o *unstructured.Unstructured) string {
 	if o != nil {
-		root := rootName(o)
-		if root+separator+o.GetLabels()[api.LabelCluster] != leaf.Name {
-			n.long.Store(leaf, root)
+		return rootName(o)
+	}
+	at := strings.LastIndex(leaf.Name, separator)
+	if at <= 0 {
+		return leaf.Name
+	}
+	cluster := leaf.Name[at+len(separator):]
+	for _, k := range v.set().KeysIn(leaf.GroupVersionResource, leaf.Cluster, leaf.Namespace, "") {
+		if api.LeafName(k.Name, cluster) == leaf.Name {
+			return k.Name
 		}
-		return root
 	}
-	if root, ok := n.long.LoadAndDelete(leaf); ok {
-		name, _ := root.(string)
-		return name
-	}
-	if i := strings.LastIndex(leaf.Name, separator); i > 0 {
-		return leaf.Name[:i]
-	}
-	return leaf.Name
+	return leaf.Name[:at]
 }

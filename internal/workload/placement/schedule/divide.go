@@ -39,13 +39,20 @@ func hashOf(key, cluster string) uint64 {
 
 // has orders candidates that have a share before others.
 func (a *assignment) has(x, y *candidate) int {
-	present := func(c *candidate) int {
-		if _, ok := a.previous[c.Name]; ok {
-			return 0
-		}
-		return 1
+	_, hasX := a.previous[x.Name]
+	_, hasY := a.previous[y.Name]
+	return first(hasX, hasY)
+}
+
+// first orders true before false.
+func first(x, y bool) int {
+	switch {
+	case x == y:
+		return 0
+	case x:
+		return -1
 	}
-	return cmp.Compare(present(x), present(y))
+	return 1
 }
 
 // limit keeps the best candidates if the workload has a largest number of clusters.
@@ -212,13 +219,9 @@ func (a *assignment) keepOne(goal map[string]int64) {
 	}
 }
 
-// exceeds returns 1 if a candidate has more replicas than its share, or else 0: it got one of the remaining ones
-// before.
-func (a *assignment) exceeds(c *candidate, shares map[string]int64) int {
-	if a.previous[c.Name].Replicas > shares[c.Name] {
-		return 1
-	}
-	return 0
+// exceeds reports whether a candidate has more replicas than its share: it got one of the remaining ones before.
+func (a *assignment) exceeds(c *candidate, shares map[string]int64) bool {
+	return a.previous[c.Name].Replicas > shares[c.Name]
 }
 
 // near reports whether the candidates have all replicas already, and hardly any would move. For few replicas, a move
@@ -294,7 +297,7 @@ func (a *assignment) proportional(replicas int64, all []*candidate) map[string]i
 	all = slices.DeleteFunc(slices.Clone(all), func(c *candidate) bool { return c.weight == 0 })
 	order := slices.SortedFunc(slices.Values(all), func(x, y *candidate) int {
 		return cmp.Or(cmp.Compare(remainder[y.Name], remainder[x.Name]),
-			a.exceeds(y, shares)-a.exceeds(x, shares), a.rank(x, y))
+			first(a.exceeds(x, shares), a.exceeds(y, shares)), a.rank(x, y))
 	})
 	for i := range left {
 		shares[order[int(i)%len(order)].Name]++

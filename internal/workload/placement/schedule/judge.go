@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/labels"
+	podresource "k8s.io/component-helpers/resource"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
@@ -191,29 +192,9 @@ func Free(capacity *api.Capacity, reserved corev1.ResourceList) corev1.ResourceL
 	return free
 }
 
-// Requests returns what a pod requests from its node, and that it is one pod: the sum of its containers and of the init
-// containers that keep running, or a larger init container, and the overhead. See kubernetes:
-// staging/src/k8s.io/component-helpers/resource/helpers.go.
+// Requests returns what a pod requests from its node, and that it is one pod.
 func Requests(spec *corev1.PodSpec) corev1.ResourceList {
-	total := corev1.ResourceList{}
-	sidecars := corev1.ResourceList{}
-	first := corev1.ResourceList{}
-	for _, c := range spec.Containers {
-		Add(total, c.Resources.Requests)
-	}
-	for _, c := range spec.InitContainers {
-		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			Add(total, c.Resources.Requests)
-			Add(sidecars, c.Resources.Requests)
-			larger(first, sidecars)
-			continue
-		}
-		now := sidecars.DeepCopy()
-		Add(now, c.Resources.Requests)
-		larger(first, now)
-	}
-	larger(total, first)
-	Add(total, spec.Overhead)
+	total := podresource.PodRequests(&corev1.Pod{Spec: *spec}, podresource.PodResourcesOptions{})
 	total[corev1.ResourcePods] = resource.MustParse("1")
 	return total
 }
@@ -224,14 +205,5 @@ func Add(to, more corev1.ResourceList) {
 		sum := to[name].DeepCopy()
 		sum.Add(q)
 		to[name] = sum
-	}
-}
-
-// larger raises resources to others.
-func larger(to, other corev1.ResourceList) {
-	for name, q := range other {
-		if have := to[name]; q.Cmp(have) > 0 {
-			to[name] = q.DeepCopy()
-		}
 	}
 }

@@ -11,6 +11,7 @@
 package schedule
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -282,10 +283,7 @@ func (a *assignment) reasons() string {
 		count[c.reason]++
 	}
 	all := slices.SortedFunc(maps.Keys(count), func(x, y string) int {
-		if count[x] != count[y] {
-			return count[y] - count[x]
-		}
-		return strings.Compare(x, y)
+		return cmp.Or(cmp.Compare(count[y], count[x]), cmp.Compare(x, y))
 	})
 	var out []string
 	for _, reason := range all[:min(len(all), maxReasons)] {

@@ -4,6 +4,8 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
@@ -59,5 +61,26 @@ func TestCheckSpread(t *testing.T) {
 			continue
 		}
 		require.ErrorContains(t, err, tc.want, tc.name)
+	}
+}
+
+// A pod can have requests for all of its containers together.
+func TestRequestsOfAPod(t *testing.T) {
+	requests := func(cpu string) corev1.ResourceRequirements {
+		return corev1.ResourceRequirements{Requests: corev1.ResourceList{corev1.ResourceCPU: resource.MustParse(cpu)}}
+	}
+	pod := requests("3")
+	containers := []corev1.Container{{Resources: requests("1")}, {Resources: requests("500m")}}
+	for name, tc := range map[string]struct {
+		spec corev1.PodSpec
+		cpu  string
+	}{
+		"the sum of containers":   {corev1.PodSpec{Containers: containers}, "1500m"},
+		"a larger init container": {corev1.PodSpec{Containers: containers, InitContainers: []corev1.Container{{Resources: requests("2")}}}, "2"},
+		"of the pod":              {corev1.PodSpec{Containers: containers, Resources: &pod}, "3"},
+	} {
+		got := schedule.Requests(&tc.spec)
+		cpu, pods := got[corev1.ResourceCPU], got[corev1.ResourcePods]
+		require.Equal(t, []string{tc.cpu, "1"}, []string{cpu.String(), pods.String()}, name)
 	}
 }

@@ -72,7 +72,7 @@ func (a *assignment) best() *candidate {
 		return nil
 	}
 	chosen := slices.MinFunc(all, func(x, y *candidate) int {
-		return cmp.Or(a.has(x, y), a.steady(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
+		return cmp.Or(a.has(x, y), steady(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
 	})
 	for _, c := range all {
 		if c != chosen {
@@ -84,12 +84,4 @@ func (a *assignment) best() *candidate {
 }
 
 // steady orders candidates first that are ready.
-func (a *assignment) steady(x, y *candidate) int {
-	rank := func(c *candidate) int {
-		if c.Ready {
-			return 0
-		}
-		return 1
-	}
-	return cmp.Compare(rank(x), rank(y))
-}
+func steady(x, y *candidate) int { return first(x.Ready, y.Ready) }

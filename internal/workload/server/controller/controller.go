@@ -102,7 +102,7 @@ func newController(o Options, w *workspace) *controller {
 		connections: map[string]connection{}, reports: c.reports}
 	c.policies = &policies{workspace: w, written: map[string]policy{}}
 	c.publisher = &publisher{workspace: w, Options: o, members: c.members, policies: c.policies,
-		bound: c.roots.Bound, again: c.poke}
+		bound: c.roots.Bound}
 	return c
 }
 

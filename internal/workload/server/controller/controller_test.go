@@ -116,7 +116,7 @@ func TestClustersThatCannotBeUsed(t *testing.T) {
 		"text":    "False KubeconfigInvalid: the kubeconfig cannot be used: the content of Secret default/text is not a kubeconfig with a current context",
 		"program": "False KubeconfigInvalid: the kubeconfig cannot be used",
 		"gone":    "False Unreachable: read namespace kube-system: Get",
-		"closed":  "False Forbidden: read " + closed.URL + "/openapi/v3: no (403)",
+		"closed":  "False Forbidden: read " + closed.URL + "/openapi/v3: no",
 	} {
 		k.eventually(func() bool {
 			return strings.HasPrefix(k.condition(name, "Ready"), want)

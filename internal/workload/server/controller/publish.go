@@ -9,7 +9,6 @@ import (
 	"runtime/debug"
 	"slices"
 	"strings"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -32,9 +31,6 @@ var (
 	workspaceTypes = kcpapi.WorkspaceType.GVR()
 )
 
-// identityInterval is how often the controller requests the identity that kcp gives an APIExport.
-const identityInterval = 500 * time.Millisecond
-
 // publisher publishes the APIs of the clusters.
 type publisher struct {
 	*workspace
@@ -43,8 +39,6 @@ type publisher struct {
 	policies *policies
 	// bound returns the names of the APIResourceSchemas that workspaces use.
 	bound func() map[string]bool
-	// again requests another pass.
-	again func()
 	// claims are the permission claims of the APIExports of the clusters.
 	claims map[string][]any
 	// negotiated is the version of what was negotiated last, and states are its states of the clusters.
@@ -125,8 +119,7 @@ func (p *publisher) write(ctx context.Context, ids identities, published *unstru
 		return false, err
 	}
 	if len(out.ClusterExports) == 0 {
-		time.AfterFunc(p.every(identityInterval), p.again) // kcp has not given the APIExport an identity yet
-		return false, nil
+		return false, nil // kcp has not given the APIExport an identity yet: the watch shows when it has
 	}
 	if _, err := p.apply(ctx, workspaceTypes, p.workspaceType()); err != nil {
 		return false, err

@@ -10,8 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/tools/pager"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
@@ -29,32 +29,20 @@ func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) 
 	out := &api.Capacity{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.Quantity{}},
 		Requested: corev1.ResourceList{}}
 	nodes := map[string]bool{}
-	err := each(ctx, client, corev1.SchemeGroupVersion.WithResource("nodes"), "",
-		func(u *unstructured.Unstructured) error {
-			n := &corev1.Node{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, n); err != nil {
-				return err
-			}
-			if accepts(n) {
-				nodes[n.Name] = true
-				schedule.Add(out.Allocatable, n.Status.Allocatable)
-			}
-			return nil
-		})
+	err := each(ctx, client, "nodes", "", func(n *corev1.Node) {
+		if accepts(n) {
+			nodes[n.Name] = true
+			schedule.Add(out.Allocatable, n.Status.Allocatable)
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, client, corev1.SchemeGroupVersion.WithResource("pods"), ended,
-		func(u *unstructured.Unstructured) error {
-			p := &corev1.Pod{}
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, p); err != nil {
-				return err
-			}
-			if p.Spec.NodeName == "" || nodes[p.Spec.NodeName] { // one that waits for a node takes the room, too
-				schedule.Add(out.Requested, schedule.Requests(&p.Spec))
-			}
-			return nil
-		})
+	err = each(ctx, client, "pods", ended, func(p *corev1.Pod) {
+		if p.Spec.NodeName == "" || nodes[p.Spec.NodeName] { // one that waits for a node takes the room, too
+			schedule.Add(out.Requested, schedule.Requests(&p.Spec))
+		}
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -75,21 +63,25 @@ func accepts(n *corev1.Node) bool {
 }
 
 // each calls f with all objects of a resource.
-func each(ctx context.Context, client dynamic.Interface, r schema.GroupVersionResource, fields string,
-	f func(*unstructured.Unstructured) error) error {
-	o := metav1.ListOptions{Limit: page, FieldSelector: fields}
-	for {
-		list, err := client.Resource(r).List(ctx, o)
-		if err != nil {
-			return fmt.Errorf("list the %s of the cluster: %w", r.Resource, err)
-		}
-		for i := range list.Items {
-			if err := f(&list.Items[i]); err != nil {
-				return fmt.Errorf("read %s %s of the cluster: %w", r.Resource, list.Items[i].GetName(), err)
+func each[T any](ctx context.Context, client dynamic.Interface, resource, fields string, f func(*T)) error {
+	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+		return client.Resource(corev1.SchemeGroupVersion.WithResource(resource)).List(ctx, o)
+	})
+	p.PageSize = page
+	p.PageBufferSize = 0
+	p.FullListIfExpired = false
+	err := p.EachListItem(ctx, metav1.ListOptions{FieldSelector: fields}, func(o runtime.Object) error {
+		object := new(T)
+		if u, ok := o.(*unstructured.Unstructured); ok {
+			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, object); err != nil {
+				return fmt.Errorf("%s: %w", u.GetName(), err)
 			}
 		}
-		if o.Continue = list.GetContinue(); o.Continue == "" {
-			return nil
-		}
+		f(object)
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("list the %s of the cluster: %w", resource, err)
 	}
+	return nil
 }

@@ -2,21 +2,60 @@
 package queue
 
 import (
+	"context"
 	"sync"
+	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
+)
+
+const (
+	// FirstRetry and LastRetry are the delays before an item is tried again.
+	FirstRetry = 100 * time.Millisecond
+	LastRetry  = 30 * time.Second
+	// QuietRetries is how many retries are not reported after an error that is expected.
+	QuietRetries = 4
 )
 
 // New returns a queue of client-go that serves tenants in turn, and the items of a tenant in their order. Without others,
 // a tenant waits for nothing but workers. It holds at most half of them at a time, but at least one, so that others do
 // not wait for items that take long. A worker that calls Done must call Get next: if an item of the tenant had to wait,
 // it is for this worker.
-func New[K comparable](workers int, tenant func(K) string,
-	limiter workqueue.TypedRateLimiter[K]) workqueue.TypedRateLimitingInterface[K] {
+func New[K comparable](workers int, tenant func(K) string) workqueue.TypedRateLimitingInterface[K] {
+	limiter := workqueue.NewTypedItemExponentialFailureRateLimiter[K](FirstRetry, LastRetry)
 	return workqueue.NewTypedRateLimitingQueueWithConfig(limiter, workqueue.TypedRateLimitingQueueConfig[K]{
 		DelayingQueue: workqueue.NewTypedDelayingQueueWithConfig(workqueue.TypedDelayingQueueConfig[K]{
 			Queue: Plain(workers, tenant)}),
 	})
+}
+
+// Serve handles the items of a queue until it is shut down, each within a timeout. Handle returns when to look at an
+// item again, or zero. After an error, it is tried again. Failed reports the error: not a conflict at first, because
+// the watch brings what another client has written.
+func Serve[K comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[K], timeout time.Duration,
+	handle func(context.Context, K) (time.Duration, error), failed func(item K, err error, retries int)) {
+	for {
+		item, ended := q.Get()
+		if ended {
+			return
+		}
+		limited, cancel := context.WithTimeout(ctx, timeout)
+		again, err := handle(limited, item)
+		cancel()
+		if err == nil || ctx.Err() != nil {
+			q.Forget(item)
+			if again > 0 {
+				q.AddAfter(item, again)
+			}
+		} else {
+			if retries := q.NumRequeues(item); !apierrors.IsConflict(err) || retries >= QuietRetries {
+				failed(item, err, retries)
+			}
+			q.AddRateLimited(item)
+		}
+		q.Done(item)
+	}
 }
 
 // Plain returns such a queue without delays.

@@ -1,6 +1,9 @@
 package queue_test
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"math/rand/v2"
 	"strconv"
 	"strings"
@@ -10,6 +13,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/util/workqueue"
 
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
@@ -22,7 +27,7 @@ func tenant(item string) string {
 }
 
 func newQueue(workers int) workqueue.TypedRateLimitingInterface[string] {
-	return queue.New(workers, tenant, workqueue.NewTypedItemExponentialFailureRateLimiter[string](time.Second, time.Minute))
+	return queue.New(workers, tenant)
 }
 
 func add(q workqueue.TypedRateLimitingInterface[string], items ...string) {
@@ -136,7 +141,7 @@ func TestDelays(t *testing.T) {
 		q.AddAfter("a/1", 3*time.Second)
 		take(q, 1)
 		require.Equal(t, 3*time.Second, time.Since(began))
-		for _, want := range []time.Duration{time.Second, 2 * time.Second, 4 * time.Second} {
+		for _, want := range []time.Duration{queue.FirstRetry, 2 * queue.FirstRetry, 4 * queue.FirstRetry} {
 			began = time.Now()
 			q.AddRateLimited("a/1")
 			take(q, 1)
@@ -242,4 +247,36 @@ func contains(all []string, item string) bool {
 		}
 	}
 	return false
+}
+
+// A conflict is expected: the watch brings what another client has written.
+func TestErrorsAreReportedAndRetried(t *testing.T) {
+	conflict := apierrors.NewConflict(schema.GroupResource{}, "a", errors.New("changed"))
+	for name, tc := range map[string]struct {
+		err      error
+		reported int
+	}{
+		"another error": {errors.New("no etcd"), 6}, "a conflict": {fmt.Errorf("apply: %w", conflict), 2},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			q, calls, reported := newQueue(2), 0, 0
+			q.Add("a/1")
+			queue.Serve(t.Context(), q, time.Minute, func(ctx context.Context, _ string) (time.Duration, error) {
+				_, limited := ctx.Deadline()
+				require.True(t, limited)
+				switch calls++; {
+				case calls <= 6:
+					return 0, tc.err
+				case calls == 7:
+					require.Equal(t, 6, q.NumRequeues("a/1"))
+					return time.Second, nil
+				}
+				q.ShutDown()
+				return 0, nil
+			}, func(string, error, int) { reported++ })
+			require.Equal(t, 8, calls)
+			require.Equal(t, tc.reported, reported, name)
+			require.Zero(t, q.NumRequeues("a/1"))
+		})
+	}
 }

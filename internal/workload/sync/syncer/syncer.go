@@ -11,9 +11,7 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/workqueue"
 	"k8s.io/klog/v2"
@@ -25,19 +23,13 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// sweepInterval is the time between two looks for orphans, and at the labels of namespaces. It needs no request.
+// sweepInterval is the time between two looks for orphans, and at the labels and the objects of namespaces. It needs no
+// request if there is nothing to do.
 const sweepInterval = 15 * time.Second
 
-// The delays before an object is tried again.
-const (
-	firstRetry = 100 * time.Millisecond
-	lastRetry  = 30 * time.Second
-	// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
-	// policy changed.
-	refusedInterval = time.Minute
-	// quietConflicts is how many retries after a conflict are not logged.
-	quietConflicts = 4
-)
+// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
+// policy changed.
+const refusedInterval = time.Minute
 
 // Options are the two sides of a syncer.
 type Options struct {
@@ -110,7 +102,9 @@ func newSyncer(o Options) *syncer {
 	m := &member{view: v, spaces: sp}
 	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1)}
 	s := &syncer{
-		view: v, queue: newQueue(o.Workers), latency: newLatency(), member: m, spaces: sp, tenancy: t,
+		// A workspace with many objects, or with objects that a webhook delays, has half of the workers at most.
+		view: v, queue: queue.New(o.Workers, func(i item) string { return i.Cluster }),
+		latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
 	}
 	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(o.Now), wrote: func(i item) { s.observe(Up, i) },
@@ -139,27 +133,21 @@ func Run(ctx context.Context, o Options) error {
 			func(urls []string) { s.update(ctx, urls, nil, nil) })
 	})
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
-	g.Go(func() error {
-		wait.UntilWithContext(ctx,
-			func(ctx context.Context) { s.identify(ctx); s.namespacer.secure(ctx); s.sweep(ctx) }, sweepInterval)
-		return context.Cause(ctx)
-	})
-	g.Go(func() error { s.tenancy.keep(ctx); return context.Cause(ctx) })
+	g.Go(func() error { s.keep(ctx); return context.Cause(ctx) })
 	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
 	for range o.Workers {
-		g.Go(func() error { s.work(ctx); return nil })
+		g.Go(func() error {
+			queue.Serve(ctx, s.queue, watch.RequestTimeout, s.handle, func(i item, err error, retries int) {
+				klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
+					"retries", retries)
+			})
+			return nil
+		})
 	}
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("syncer of cluster %s: %w", o.Cluster, err)
 	}
 	return nil
-}
-
-// newQueue returns a queue that serves workspaces in turn: one with many objects, or with objects that a webhook of
-// the cluster delays, has half of the workers at most.
-func newQueue(workers int) workqueue.TypedRateLimitingInterface[item] {
-	return queue.New(workers, func(i item) string { return i.Cluster },
-		workqueue.NewTypedItemExponentialFailureRateLimiter[item](firstRetry, lastRetry))
 }
 
 // connect makes the clients of both sides.
@@ -315,32 +303,32 @@ func (s *syncer) again(r schema.GroupVersionResource) {
 	}
 }
 
-// work syncs items until the queue is shut down.
-func (s *syncer) work(ctx context.Context) {
-	for {
-		i, stop := s.queue.Get()
-		if stop {
-			return
+// handle syncs an item.
+func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ error) {
+	s.latency.begin(i)
+	defer s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))()
+	err := s.sync(ctx, i)
+	if err == nil {
+		s.latency.done(i)
+	}
+	return 0, err
+}
+
+// keep looks at the cluster as a whole: now, at each interval, and whenever its template of namespaces has changed. It
+// ends with the context.
+func (s *syncer) keep(ctx context.Context) {
+	tick := time.NewTicker(sweepInterval)
+	defer tick.Stop()
+	for ctx.Err() == nil {
+		s.identify(ctx)
+		s.namespacer.secure(ctx)
+		s.tenancy.fillAll(ctx)
+		s.sweep(ctx)
+		select {
+		case <-ctx.Done():
+		case <-tick.C:
+		case <-s.tenancy.changed:
 		}
-		s.latency.begin(i)
-		end := s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))
-		limited, cancel := context.WithTimeout(ctx, watch.RequestTimeout)
-		err := s.sync(limited, i)
-		cancel()
-		end()
-		switch {
-		case err == nil || ctx.Err() != nil:
-			s.latency.done(i)
-			s.queue.Forget(i)
-		default:
-			// After a conflict, the watch brings what another client has written.
-			if retries := s.queue.NumRequeues(i); !apierrors.IsConflict(err) || retries >= quietConflicts {
-				klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
-					"retries", retries)
-			}
-			s.queue.AddRateLimited(i)
-		}
-		s.queue.Done(i)
 	}
 }
 

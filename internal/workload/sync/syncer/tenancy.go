@@ -9,7 +9,6 @@ import (
 	"maps"
 	"reflect"
 	"sync"
-	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -183,22 +182,6 @@ func (t *tenancy) notWritten(o *unstructured.Unstructured, err error) error {
 	return &refusal{api.ReasonDenied, fmt.Sprintf("%s %s in spec.tenancy.objects of Cluster %s cannot be written: "+
 		"ask the administrator to correct it, or to grant it to the syncer with kcpctl up: %v",
 		o.GetKind(), o.GetName(), t.Cluster, err)}
-}
-
-// keep makes namespaces what the template says when it has changed, and restores what others have changed. It
-// ends with the context.
-func (t *tenancy) keep(ctx context.Context) {
-	tick := time.NewTicker(sweepInterval)
-	defer tick.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-tick.C:
-		case <-t.changed:
-		}
-		t.fillAll(ctx)
-	}
 }
 
 // fillAll makes the objects of the template in all namespaces what they should be, and removes those that the template
