@@ -1,29 +1,43 @@
 package main
 
 import (
+	"bytes"
+	"context"
 	"fmt"
+	"io"
 	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
 )
 
-// The scheduler of the product cannot tell the simulated kcp from a real one: it decides about what is in it, and
-// syncers see the result.
+// The controller of the product cannot tell the simulated kcp from a real one: it publishes the APIs of the clusters,
+// decides about what is in workspaces, and syncers see the result.
 func TestFleet(t *testing.T) {
-	ctx := t.Context()
+	ctx, stop := context.WithCancel(t.Context())
 	kcp := newFleetKCP(ctx, 3)
 	server := httptest.NewServer(kcp)
 	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
 	require.NoError(t, kcp.at(server.URL))
 	numbers := func(all map[string]int) func(string) int { return func(name string) int { return all[name] } }
 	require.NoError(t, kcp.fill(ctx, numbers(map[string]int{"workspaces": 2, "each": 40}), ""))
-	f := newFleetScheduler(server.URL, 3)
-	go func() { _ = f.scheduler.Run(ctx) }()
-	go f.control(ctx)
+	go func() { _ = kcp.beatAll(ctx) }()
+	ended := make(chan error, 1)
+	go func() {
+		ended <- controller.Run(ctx, controller.Options{
+			KCP: &rest.Config{Host: server.URL}, Workspace: fleetCompute, WorkspaceType: "workload", Holder: "test", Now: time.Now,
+			APIs: []schema.GroupResource{{Group: "apps", Resource: "deployments"}}, Connect: connect.Content,
+		})
+	}()
+	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
 	require.Eventually(t, func() bool { s := kcp.tell(); return s.Decided == s.Deployments }, time.Minute, 10*time.Millisecond)
-	require.True(t, f.tell(true).Known)
+	require.True(t, kcp.tell().Known)
 	deployments := kcp.tell().Deployments
 	require.NoError(t, kcp.create(ctx, numbers(map[string]int{"workspaces": 2, "rate": 20, "seconds": 1}), "crowd"))
 	// On a slow machine, not all of them are created within the second.
@@ -57,8 +71,8 @@ func TestFleetPagesAndWatches(t *testing.T) {
 	for i := range 5 {
 		require.NoError(t, kcp.put(fleetKey{fleetConfigMaps, "1a", "shop", fmt.Sprint(i)}, "", map[string]any{"kind": "ConfigMap"}))
 	}
-	first, token, version := kcp.list(fleetConfigMaps, "*", 3, "")
-	rest, end, _ := kcp.list(fleetConfigMaps, "*", 3, token)
+	first, token, version := kcp.list(fleetConfigMaps, anyWorkspace, 3, "")
+	rest, end, _ := kcp.list(fleetConfigMaps, anyWorkspace, 3, token)
 	require.Len(t, append(first, rest...), 5)
 	require.Empty(t, end)
 	k := fleetKey{fleetConfigMaps, "1a", "shop", "0"}
@@ -66,9 +80,25 @@ func TestFleetPagesAndWatches(t *testing.T) {
 	_, err := kcp.remove(k)
 	require.NoError(t, err)
 	var kinds []string
-	for _, e := range kcp.watch(fleetConfigMaps, version).take() {
+	own := fleetKey{fleetConfigMaps, fleetCompute, "default", "other"}
+	require.NoError(t, kcp.put(own, "", map[string]any{"kind": "ConfigMap"}))
+	for _, e := range kcp.watch(fleetConfigMaps, anyWorkspace, version).take() {
 		kinds = append(kinds, e.kind)
 	}
 	require.Equal(t, []string{"MODIFIED", "DELETED"}, kinds)
 	require.Nil(t, kcp.get(k))
+}
+
+// The heap of a controller is in its log, between other lines.
+func TestHeapLog(t *testing.T) {
+	var rest bytes.Buffer
+	h := &heapLog{rest: &rest}
+	const collection = "gc %d @0.221s 2%%: 0.018+1.2+0.030 ms clock, 0.15+0.52/1.1/0+0.24 ms cpu, 4->%d->%d MB, 5 MB goal, 0 MB stacks, 0 MB globals, 8 P\n"
+	_, err := io.WriteString(h, fmt.Sprintf(collection, 1, 50, 30)+"Publishing a schema\ngc 2 @0.3")
+	require.NoError(t, err)
+	_, err = io.WriteString(h, fmt.Sprintf(collection, 2, 40, 20)[len("gc 2 @0.2"):])
+	require.NoError(t, err)
+	live, peak := h.get()
+	require.Equal(t, []float64{20, 50}, []float64{live, peak})
+	require.Equal(t, "Publishing a schema\n", rest.String())
 }

@@ -41,7 +41,10 @@ type fleetState struct {
 	// Deployments is how many there are, and Decided how many of them have had a leaf. Objects are all but leaves, and
 	// Leaves are those.
 	Deployments, Decided, Objects, Leaves int
-	Writes                                int64
+	// Known means that a controller has listed everything in the workspaces, and watches it.
+	Known bool
+	// Writes is how many requests have written to workspaces, and Own how many to the compute workspace.
+	Writes, Own int64
 	// Kinds has the number of writes by method, resource and subresource.
 	Kinds map[string]int64
 	// Latencies are the seconds from the creation of a Deployment until a syncer has seen a leaf of it, by crowd.
@@ -51,9 +54,12 @@ type fleetState struct {
 // fleetKCP is a simulated kcp, with clusters.
 type fleetKCP struct {
 	fleetServer
-	queues map[string]*fleetWatch
+	queues   map[string]*fleetWatch
+	clusters int
 
 	state sync.Mutex
+	// beats is the number of heartbeats of each cluster, and joined how many cores have joined it.
+	beats, joined map[int]int
 	// decided are the roots that have had a leaf, existing are the roots whose leaf a syncer has seen, and bound the
 	// bindings whose claims are applied.
 	decided, existing, bound map[fleetKey]bool
@@ -72,24 +78,29 @@ func runFleetKCP(ctx context.Context, clusters int) error {
 	if err := f.at("http://" + l.Addr().String()); err != nil {
 		return err
 	}
+	failed := make(chan error, 2)
+	go func() { failed <- f.beatAll(ctx) }()
 	mux := http.NewServeMux()
 	mux.Handle("/", f)
 	mux.HandleFunc("/control/fill", f.control(f.fill))
 	mux.HandleFunc("/control/create", f.control(f.create))
 	mux.HandleFunc("/control/flood", f.control(f.flood))
+	mux.HandleFunc("/control/join", f.control(f.join))
 	mux.HandleFunc("/control/state", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(f.tell()) })
 	fmt.Fprintln(os.Stdout, f.url)
-	return http.Serve(l, mux)
+	go func() { failed <- http.Serve(l, mux) }()
+	return <-failed
 }
 
 // newFleetKCP returns a kcp without workspaces, and starts the syncers of its clusters.
 func newFleetKCP(ctx context.Context, clusters int) *fleetKCP {
 	f := &fleetKCP{
-		fleetServer: fleetServer{fleetStore: newFleetStore()}, queues: map[string]*fleetWatch{},
+		fleetServer: fleetServer{fleetStore: newFleetStore()}, queues: map[string]*fleetWatch{}, clusters: clusters,
+		beats: map[int]int{}, joined: map[int]int{},
 		decided: map[fleetKey]bool{}, existing: map[fleetKey]bool{}, bound: map[fleetKey]bool{}, latencies: map[string][]float64{},
 		parked: map[fleetKey][]fleetKey{},
 	}
-	f.leafChanged, f.bindingCreated = f.onLeaf, f.onBinding
+	f.leafChanged, f.created = f.onLeaf, map[string]func(fleetKey){fleetBindings: f.onBinding, fleetExports: f.identify}
 	for i := range clusters {
 		q := &fleetWatch{wake: make(chan struct{}, 1)}
 		f.queues[fleetCluster(i)] = q
@@ -98,9 +109,12 @@ func newFleetKCP(ctx context.Context, clusters int) *fleetKCP {
 	return f
 }
 
-// at publishes the URL of the virtual workspace.
+// at registers the clusters, and publishes the URL of the virtual workspace.
 func (f *fleetKCP) at(url string) error {
 	f.url = url
+	if err := f.register(); err != nil {
+		return err
+	}
 	_, err := f.change(fleetKey{fleetSlices, fleetCompute, "", api.ExportWorkloads}, true, "", func(o map[string]any) {
 		o["apiVersion"], o["kind"] = "apis.kcp.io/v1alpha1", "APIExportEndpointSlice"
 		o["status"] = map[string]any{"endpoints": []any{map[string]any{"url": url + fleetExport}}}
@@ -196,8 +210,11 @@ func paced(ctx context.Context, rate, seconds int, do func(i int) error) error {
 
 // tell returns the state, and forgets the latencies.
 func (f *fleetKCP) tell() fleetState {
-	out := fleetState{Writes: f.writes.Load(), Kinds: f.kinds()}
+	out := fleetState{Writes: f.writes.Load(), Own: f.own.Load(), Kinds: f.kinds(), Known: true}
 	f.mu.Lock()
+	for _, r := range []string{fleetDeployments, fleetConfigMaps, fleetSecrets, fleetNamespaces, fleetBindings} {
+		out.Known = out.Known && f.watched(r)
+	}
 	out.Leaves, out.Deployments, out.Objects = f.leaves, f.deployments, f.deployments+f.others
 	f.mu.Unlock()
 	f.state.Lock()

@@ -12,21 +12,22 @@ import (
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 )
 
-// fleetProcess is this program again, as another process of the fleet.
+// fleetProcess is a process of the fleet: this program again as the simulated kcp, or a controller.
 type fleetProcess struct {
 	*exec.Cmd
 	url string
 }
 
-// runFleetProcess does what a process of the fleet does, if this is one.
+// runFleetProcess is the process of the simulated kcp, if this is that.
 func runFleetProcess(ctx context.Context) (is bool, err error) {
-	role := strings.Fields(os.Getenv(fleetEnv))
-	if len(role) < 2 {
+	clusters := os.Getenv(fleetEnv)
+	if clusters == "" {
 		return false, nil
 	}
-	clusters, err := strconv.Atoi(role[1])
+	n, err := strconv.Atoi(clusters)
 	if err != nil {
 		return true, err
 	}
@@ -34,20 +35,17 @@ func runFleetProcess(ctx context.Context) (is bool, err error) {
 		_, _ = io.Copy(io.Discard, os.Stdin)
 		os.Exit(1) // the program that has started it has ended
 	}()
-	if role[0] == fleetKCPRole {
-		return true, runFleetKCP(ctx, clusters)
-	}
-	return true, runFleetScheduler(ctx, role[0], clusters)
+	return true, runFleetKCP(ctx, n)
 }
 
-// startFleetProcess starts the process of a role, and waits until it serves.
-func startFleetProcess(ctx context.Context, b *bench, role string, clusters int) (*fleetProcess, error) {
+// startFleetKCP starts the simulated kcp, and waits until it serves.
+func startFleetKCP(ctx context.Context, b *bench, clusters int) (*fleetProcess, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	p := &fleetProcess{Cmd: exec.CommandContext(ctx, self)}
-	p.Env = append(os.Environ(), fmt.Sprintf("%s=%s %d", fleetEnv, role, clusters))
+	p.Env = append(os.Environ(), fmt.Sprintf("%s=%d", fleetEnv, clusters))
 	p.Stderr = b.log
 	if _, err := p.StdinPipe(); err != nil {
 		return nil, err
@@ -61,40 +59,44 @@ func startFleetProcess(ctx context.Context, b *bench, role string, clusters int)
 	}
 	line, err := bufio.NewReader(out).ReadString('\n')
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("a process of the fleet did not start: %w", err), p.end())
+		return nil, errors.Join(fmt.Errorf("the simulated kcp did not start: %w", err), p.end(syscall.SIGKILL))
 	}
 	p.url = strings.TrimSpace(line)
 	return p, nil
 }
 
-// end kills a process.
-func (p *fleetProcess) end() error {
-	if err := p.Process.Kill(); err != nil && !errors.Is(err, os.ErrProcessDone) {
+// end ends a process with a signal.
+func (p *fleetProcess) end(signal syscall.Signal) error {
+	if err := p.Process.Signal(signal); err != nil && !errors.Is(err, os.ErrProcessDone) {
 		return err
 	}
-	_ = p.Wait() // it was killed
+	_ = p.Wait() // it was stopped
 	return nil
 }
 
-// ask sends a request to a process, and decodes the answer if there is a place for it.
-func (p *fleetProcess) ask(ctx context.Context, path string, into any) error {
+// get returns the answer to a request.
+func (p *fleetProcess) get(ctx context.Context, path string) ([]byte, error) {
 	r, err := http.NewRequestWithContext(ctx, http.MethodGet, p.url+path, nil)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer answer.Body.Close() //nolint:errcheck // it was read
 	raw, err := io.ReadAll(answer.Body)
-	switch {
-	case err != nil:
-		return err
-	case answer.StatusCode != http.StatusOK:
-		return fmt.Errorf("%s: %s: %s", path, answer.Status, raw)
-	case into == nil:
-		return nil
+	if err == nil && answer.StatusCode != http.StatusOK {
+		err = fmt.Errorf("%s: %s: %s", path, answer.Status, raw)
 	}
-	return json.Unmarshal(raw, into)
+	return raw, err
+}
+
+// tell returns the state of the simulated kcp.
+func (p *fleetProcess) tell(ctx context.Context) (out fleetState, _ error) {
+	raw, err := p.get(ctx, "/control/state")
+	if err != nil {
+		return out, err
+	}
+	return out, json.Unmarshal(raw, &out)
 }

@@ -24,6 +24,7 @@ func (r *report) addFleet(size fleetSize, f fleetFigures, before []fleetFigures)
 		{"memory of the process, peak", "MB", func(f fleetFigures) float64 { return f.resident }, 0, true},
 		{"at rest, of a core", "x", func(f fleetFigures) float64 { return f.rest }, aimRest, true},
 		{"at rest, requests written in 30 s", "n", func(f fleetFigures) float64 { return f.restWrites }, 0, false},
+		{"the same, to the compute workspace", "n", func(f fleetFigures) float64 { return f.restOwn }, 0, false},
 		{"a node joins: requests written", "n", func(f fleetFigures) float64 { return f.node }, aimNode, false},
 		{"create to existing, P50", "s", func(f fleetFigures) float64 { return f.p50 }, 0, false},
 		{"create to existing, P99", "s", func(f fleetFigures) float64 { return f.p99 }, aimExist, false},

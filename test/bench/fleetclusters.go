@@ -1,0 +1,133 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+)
+
+const (
+	fleetClusters = "apis/workloads.kcp.dev/v1alpha1/clusters"
+	fleetLeases   = "apis/coordination.k8s.io/v1/leases"
+	fleetExports  = "apis/apis.kcp.io/v1alpha2/apiexports"
+	// beatsPerReport is how many heartbeats a syncer sends until it has looked at the capacity again: what pods request
+	// has always changed then.
+	beatsPerReport = 3
+)
+
+// register creates the Clusters, and what their syncers report when they start: the APIs, and a first heartbeat.
+func (f *fleetKCP) register() error {
+	for i := range f.clusters {
+		k := fleetKey{fleetClusters, fleetCompute, "", fleetCluster(i)}
+		if err := f.put(k, "", map[string]any{
+			"apiVersion": api.ClusterGVK().GroupVersion().String(), "kind": api.KindCluster,
+			"metadata": map[string]any{"labels": map[string]any{"region": fleetCluster(i)[:2]}},
+			"spec":     map[string]any{"syncMode": string(v1alpha1.SyncModeNone)},
+		}); err != nil {
+			return err
+		}
+		var cluster metav1.PartialObjectMetadata
+		if err := json.Unmarshal(f.get(k).raw, &cluster); err != nil {
+			return err
+		}
+		for _, name := range api.DefaultAPIs() {
+			if err := f.serve(k.name, cluster.UID, schema.ParseGroupResource(name)); err != nil {
+				return err
+			}
+		}
+		if err := f.beat(i); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// serve reports that a cluster serves an API.
+func (f *fleetKCP) serve(cluster string, uid types.UID, gr schema.GroupResource) error {
+	kind, _ := kinds.OfResource(gr)
+	keeps := true
+	field := apiextensionsv1.JSONSchemaProps{Type: "object", XPreserveUnknownFields: &keeps}
+	a := negotiate.API{
+		Group: gr.Group, Version: "v1", Scope: apiextensionsv1.NamespaceScoped,
+		Names: apiextensionsv1.CustomResourceDefinitionNames{Plural: gr.Resource, Kind: kind.Kind},
+		Schema: &apiextensionsv1.JSONSchemaProps{
+			Type: "object", Properties: map[string]apiextensionsv1.JSONSchemaProps{"spec": field, "status": field},
+		},
+		Subresources: apiextensionsv1.CustomResourceSubresources{Status: &apiextensionsv1.CustomResourceSubresourceStatus{}},
+	}
+	content, err := served.Encode(served.API{Versions: []negotiate.API{a}})
+	if err != nil {
+		return err
+	}
+	o := served.Object(cluster, uid, gr, content)
+	return f.put(fleetKey{fleetConfigMaps, fleetCompute, o.GetNamespace(), o.GetName()}, "", o.Object)
+}
+
+// beat sends a heartbeat of a cluster.
+func (f *fleetKCP) beat(i int) error {
+	f.state.Lock()
+	n := f.beats[i] / beatsPerReport
+	f.beats[i]++
+	cores := resource.NewQuantity(int64(2000+f.joined[i]), resource.DecimalSI)
+	f.state.Unlock()
+	report, err := json.Marshal(heartbeat.Report{
+		Mode: v1alpha1.SyncModeNone, Version: "v1.0.0", ClusterVersion: "v1.36.3", ClusterUID: types.UID("uid-of-" + fleetCluster(i)),
+		Capacity: &api.Capacity{
+			Allocatable: corev1.ResourceList{corev1.ResourceCPU: *cores, corev1.ResourceMemory: resource.MustParse("8Ti")},
+			Requested:   corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(100000+n%7*100), resource.DecimalSI)},
+		},
+	})
+	if err != nil {
+		return err
+	}
+	return f.put(fleetKey{fleetLeases, fleetCompute, api.NamespaceLeases, api.LeaseCluster(fleetCluster(i))}, "", map[string]any{
+		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
+		"metadata": map[string]any{"annotations": map[string]any{api.Group + "/report": string(report)}},
+		"spec":     map[string]any{"holderIdentity": "syncer", "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro)},
+	})
+}
+
+// beatAll sends the heartbeats of all clusters, one after another.
+func (f *fleetKCP) beatAll(ctx context.Context) error {
+	tick := time.NewTicker(heartbeat.Interval / time.Duration(f.clusters))
+	defer tick.Stop()
+	for n := 0; ; n++ {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-tick.C:
+			if err := f.beat(n % f.clusters); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// join adds a node to a cluster, whose syncer reports it at once.
+func (f *fleetKCP) join(context.Context, func(string) int, string) error {
+	f.state.Lock()
+	f.joined[f.clusters/2] += 16
+	f.state.Unlock()
+	return f.beat(f.clusters / 2)
+}
+
+// identify gives an APIExport its identity, a moment later.
+func (f *fleetKCP) identify(k fleetKey) {
+	time.AfterFunc(claimsAfter, func() {
+		_, _ = f.change(k, false, "", func(o map[string]any) { o["status"] = map[string]any{"identityHash": "identity-of-" + k.name} })
+	})
+}
