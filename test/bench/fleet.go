@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"os"
 	"slices"
-	"syscall"
 	"time"
 )
 
@@ -20,7 +19,7 @@ type fleetSize struct{ workspaces, each, clusters int }
 const (
 	aimStart     = 60.0   // seconds until everything is decided
 	aimRest      = 0.05   // of a core
-	aimHeap      = 1000.0 // megabytes
+	aimMemory    = 1000.0 // megabytes
 	aimNode      = 10.0   // requests when a node joins
 	aimExist     = 1.0    // seconds from create until a syncer sees it, P99
 	aimFlood     = 1.2    // times the P99 without a tenant who floods
@@ -42,7 +41,7 @@ type fleet struct {
 	*bench
 	fleetSize
 	dir        string
-	kcp        *fleetProcess
+	kcp        *fleetKCP
 	controller *fleetController
 }
 
@@ -51,7 +50,7 @@ type fleetFigures struct {
 	objects, leaves            int
 	first, all                 float64 // of a fleet that is new
 	again, writes              float64 // of a controller that starts again
-	heap, peak, resident       float64
+	memory, peak               float64 // resident
 	rest, restWrites, restOwn  float64
 	node                       float64
 	p50, p99, flood50, flood99 float64
@@ -82,19 +81,19 @@ func measureFleet(ctx context.Context, b *bench, _ int) error {
 
 // measure measures a size.
 func (f *fleet) measure(ctx context.Context) (out fleetFigures, err error) {
-	if f.kcp, err = startFleetKCP(ctx, f.bench, f.clusters); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if f.kcp, err = newFleetKCP(ctx, f.clusters); err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, f.kcp.end(syscall.SIGKILL)) }()
 	f.logf("fleet, %d workspaces with %d objects each: create", f.workspaces, f.each)
-	if _, err := f.kcp.get(ctx, fmt.Sprintf("/control/fill?workspaces=%d&each=%d", f.workspaces, f.each)); err != nil {
+	if err := f.kcp.fill(f.workspaces, f.each); err != nil {
 		return out, err
 	}
 	if f.dir, err = os.MkdirTemp("", "kcpctl-bench"); err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, os.RemoveAll(f.dir)) }()
-	defer func() { err = errors.Join(err, f.stop()) }()
+	defer func() { err = errors.Join(err, f.controller.stop(), os.RemoveAll(f.dir)) }()
 	for _, step := range []func(context.Context, *fleetFigures) error{f.begin, f.restart, f.rest, f.join, f.creates, f.floods} {
 		if err := step(ctx, &out); err != nil {
 			return out, err
@@ -103,18 +102,10 @@ func (f *fleet) measure(ctx context.Context) (out fleetFigures, err error) {
 	return out, nil
 }
 
-// start starts the controller, as a user does.
+// start starts the controller.
 func (f *fleet) start(ctx context.Context) (err error) {
-	f.controller, err = startFleetController(ctx, f.bench, f.kcp.url, f.dir)
+	f.controller, err = startFleetController(ctx, f.bench, f.kcp.server.URL, f.dir)
 	return err
-}
-
-// stop ends the controller, which releases its Lease.
-func (f *fleet) stop() error {
-	if f.controller == nil {
-		return nil
-	}
-	return f.controller.end(syscall.SIGTERM)
 }
 
 // begin measures until a controller that has just been started has decided about all Deployments of a new fleet.
@@ -124,12 +115,12 @@ func (f *fleet) begin(ctx context.Context, out *fleetFigures) error {
 		return err
 	}
 	var s fleetState
-	err := f.until(ctx, fleetLimit, "not all is decided", func() (_ bool, err error) {
-		s, err = f.kcp.tell(ctx)
+	err := f.until(ctx, fleetLimit, "not all is decided", func() bool {
+		s = f.kcp.tell()
 		if s.Decided > 0 && out.first == 0 {
 			out.first = time.Since(began).Seconds()
 		}
-		return s.Decided >= s.Deployments, err
+		return s.Decided >= s.Deployments
 	})
 	out.all = time.Since(began).Seconds()
 	if err != nil {
@@ -149,7 +140,7 @@ func (f *fleet) begin(ctx context.Context, out *fleetFigures) error {
 // restart measures until a controller that starts again has decided about everything, and what it writes.
 func (f *fleet) restart(ctx context.Context, out *fleetFigures) error {
 	before, err := f.quiet(ctx)
-	if err := errors.Join(err, f.stop()); err != nil {
+	if err := errors.Join(err, f.controller.stop()); err != nil {
 		return err
 	}
 	began := time.Now()
@@ -157,13 +148,11 @@ func (f *fleet) restart(ctx context.Context, out *fleetFigures) error {
 	if err := f.start(ctx); err != nil {
 		return err
 	}
-	err = f.until(ctx, fleetLimit, "not all is decided again", func() (bool, error) {
-		n, failed := f.controller.waiting(ctx) // it may not serve yet
-		s, err := f.kcp.tell(ctx)
-		if failed != nil || n > 0 || !s.Known {
+	err = f.until(ctx, fleetLimit, "not all is decided again", func() bool {
+		if n, ok := f.controller.waiting(ctx); !ok || n > 0 || !f.kcp.tell().Known {
 			last = time.Now()
 		}
-		return time.Since(last) >= time.Second, errors.Join(err, ctx.Err())
+		return time.Since(last) >= time.Second
 	})
 	if err != nil {
 		return err
@@ -177,16 +166,15 @@ func (f *fleet) restart(ctx context.Context, out *fleetFigures) error {
 
 // rest measures the controller when nothing changes but what clusters report about their pods.
 func (f *fleet) rest(ctx context.Context, out *fleetFigures) error {
-	began := time.Now()
-	first, err1 := f.kcp.tell(ctx)
-	before, err2 := f.controller.cpu()
-	err3 := pause(ctx, fleetAtRest)
-	after, err4 := f.controller.cpu()
-	last, err5 := f.kcp.tell(ctx)
+	began, first := time.Now(), f.kcp.tell()
+	before, err := f.controller.cpu()
+	err = errors.Join(err, pause(ctx, fleetAtRest))
+	after, err2 := f.controller.cpu()
+	last := f.kcp.tell()
 	out.rest = (after - before) / time.Since(began).Seconds()
 	out.restWrites, out.restOwn = float64(last.Writes-first.Writes), float64(last.Own-first.Own)
 	f.logf("fleet, %d workspaces: %.3f of a core at rest", f.workspaces, out.rest)
-	return errors.Join(err1, err2, err3, err4, err5)
+	return errors.Join(err, err2)
 }
 
 // join measures what is written to workspaces when a node joins a cluster.
@@ -195,7 +183,7 @@ func (f *fleet) join(ctx context.Context, out *fleetFigures) error {
 	if err != nil {
 		return err
 	}
-	if _, err := f.kcp.get(ctx, "/control/join"); err != nil {
+	if err := f.kcp.join(); err != nil {
 		return err
 	}
 	if err := pause(ctx, 2*time.Second); err != nil {
@@ -211,21 +199,18 @@ func (f *fleet) creates(ctx context.Context, out *fleetFigures) (err error) {
 	if out.p50, out.p99, err = f.latency(ctx, "calm"); err != nil {
 		return err
 	}
-	peak, err := statusField(f.controller.Process.Pid, "VmHWM:")
-	out.heap, out.peak = f.controller.heap.get()
-	out.resident = megabytes(peak << 10)
-	f.logf("fleet, %d workspaces: heap %.0f MB, %.0f MB at most", f.workspaces, out.heap, out.peak)
-	return err
+	resident, err := statusField(f.controller.Process.Pid, "VmRSS:")
+	peak, err2 := statusField(f.controller.Process.Pid, "VmHWM:")
+	out.memory, out.peak = megabytes(resident<<10), megabytes(peak<<10)
+	f.logf("fleet, %d workspaces: %.0f MB of memory, %.0f MB at most", f.workspaces, out.memory, out.peak)
+	return errors.Join(err, err2)
 }
 
 // floods measures it while one workspace floods.
 func (f *fleet) floods(ctx context.Context, out *fleetFigures) (err error) {
 	flood, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() {
-		_, err := f.kcp.get(flood, fmt.Sprintf("/control/flood?rate=%d&seconds=%d", floodRate, 2*createFor))
-		ended <- err
-	}()
+	go func() { ended <- f.kcp.flood(flood, floodRate, 2*createFor) }()
 	defer func() {
 		stop()
 		if ended := <-ended; !errors.Is(ended, context.Canceled) {
@@ -240,15 +225,13 @@ func (f *fleet) floods(ctx context.Context, out *fleetFigures) (err error) {
 }
 
 func (f *fleet) latency(ctx context.Context, crowd string) (p50, p99 float64, _ error) {
-	query := fmt.Sprintf("/control/create?workspaces=%d&rate=%d&seconds=%d&crowd=%s", f.workspaces, createRate, createFor, crowd)
-	if _, err := f.kcp.get(ctx, query); err != nil {
+	if err := f.kcp.create(ctx, f.workspaces, createRate, createFor, crowd); err != nil {
 		return 0, 0, err
 	}
 	var seen []float64
-	err := f.until(ctx, latencyLimit, "syncers do not see what was created", func() (bool, error) {
-		s, err := f.kcp.tell(ctx)
-		seen = append(seen, s.Latencies[crowd]...)
-		return len(seen) >= createRate*createFor, err
+	err := f.until(ctx, latencyLimit, "syncers do not see what was created", func() bool {
+		seen = append(seen, f.kcp.tell().Latencies[crowd]...)
+		return len(seen) >= createRate*createFor
 	})
 	if err != nil {
 		return 0, 0, err
@@ -267,10 +250,10 @@ func (f *fleet) latency(ctx context.Context, crowd string) (p50, p99 float64, _ 
 func (f *fleet) quiet(ctx context.Context) (last fleetState, _ error) {
 	began, since := time.Now(), time.Now()
 	for {
-		s, err := f.kcp.tell(ctx)
-		waiting, err2 := f.controller.waiting(ctx)
-		if err := errors.Join(err, err2); err != nil {
-			return s, err
+		s := f.kcp.tell()
+		waiting, ok := f.controller.waiting(ctx)
+		if !ok {
+			return s, errors.New("the controller has ended, or serves no metrics")
 		}
 		if s.Writes != last.Writes || waiting > 0 {
 			since = time.Now()
@@ -280,7 +263,7 @@ func (f *fleet) quiet(ctx context.Context) (last fleetState, _ error) {
 		case time.Since(since) >= quietFor:
 			return s, nil
 		case time.Since(began) >= quietLimit && waiting == 0 || time.Since(began) >= fleetLimit:
-			f.logf("fleet, %d workspaces: it does not rest, %d wait, these were written: %v", f.workspaces, waiting, s.Kinds)
+			f.logf("fleet, %d workspaces: it does not rest, %.0f wait, these were written: %v", f.workspaces, waiting, s.Kinds)
 			return s, nil
 		}
 		if err := pause(ctx, time.Second); err != nil {
@@ -290,11 +273,10 @@ func (f *fleet) quiet(ctx context.Context) (last fleetState, _ error) {
 }
 
 // until calls a function until it returns true, or for a time: what takes longer has this time as its figure.
-func (f *fleet) until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
+func (f *fleet) until(ctx context.Context, limit time.Duration, what string, done func() bool) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		ok, err := done()
-		if err != nil || ok {
-			return err
+		if done() {
+			return nil
 		}
 		if err := pause(ctx, min(time.Duration(f.workspaces)*time.Millisecond/2, time.Second)); err != nil {
 			return err

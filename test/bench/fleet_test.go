@@ -1,11 +1,8 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"fmt"
-	"io"
-	"net/http/httptest"
 	"testing"
 	"time"
 
@@ -21,17 +18,13 @@ import (
 // decides about what is in workspaces, and syncers see the result.
 func TestFleet(t *testing.T) {
 	ctx, stop := context.WithCancel(t.Context())
-	kcp := newFleetKCP(ctx, 3)
-	server := httptest.NewServer(kcp)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	require.NoError(t, kcp.at(server.URL))
-	numbers := func(all map[string]int) func(string) int { return func(name string) int { return all[name] } }
-	require.NoError(t, kcp.fill(ctx, numbers(map[string]int{"workspaces": 2, "each": 40}), ""))
-	go func() { _ = kcp.beatAll(ctx) }()
+	kcp, err := newFleetKCP(ctx, 3)
+	require.NoError(t, err)
+	require.NoError(t, kcp.fill(2, 40))
 	ended := make(chan error, 1)
 	go func() {
 		ended <- controller.Run(ctx, controller.Options{
-			KCP: &rest.Config{Host: server.URL}, Workspace: fleetCompute, WorkspaceType: "workload", Holder: "test", Now: time.Now,
+			KCP: &rest.Config{Host: kcp.server.URL}, Workspace: fleetCompute, WorkspaceType: "workload", Holder: "test", Now: time.Now,
 			APIs: []schema.GroupResource{{Group: "apps", Resource: "deployments"}}, Connect: connect.Content,
 		})
 	}()
@@ -39,7 +32,7 @@ func TestFleet(t *testing.T) {
 	require.Eventually(t, func() bool { s := kcp.tell(); return s.Decided == s.Deployments }, time.Minute, 10*time.Millisecond)
 	require.True(t, kcp.tell().Known)
 	deployments := kcp.tell().Deployments
-	require.NoError(t, kcp.create(ctx, numbers(map[string]int{"workspaces": 2, "rate": 20, "seconds": 1}), "crowd"))
+	require.NoError(t, kcp.create(ctx, 2, 20, 1, "crowd"))
 	// On a slow machine, not all of them are created within the second.
 	state := kcp.tell()
 	created, n := state.Deployments-deployments, len(state.Latencies["crowd"])
@@ -67,7 +60,8 @@ func TestFleetPaths(t *testing.T) {
 
 // A list that is longer than its limit goes on, and a watch has what has changed since.
 func TestFleetPagesAndWatches(t *testing.T) {
-	kcp := newFleetKCP(t.Context(), 0)
+	kcp, err := newFleetKCP(t.Context(), 1)
+	require.NoError(t, err)
 	for i := range 5 {
 		require.NoError(t, kcp.put(fleetKey{fleetConfigMaps, "1a", "shop", fmt.Sprint(i)}, "", map[string]any{"kind": "ConfigMap"}))
 	}
@@ -77,7 +71,7 @@ func TestFleetPagesAndWatches(t *testing.T) {
 	require.Empty(t, end)
 	k := fleetKey{fleetConfigMaps, "1a", "shop", "0"}
 	require.NoError(t, kcp.put(k, "", map[string]any{"data": map[string]any{"a": "b"}}))
-	_, err := kcp.remove(k)
+	_, err = kcp.remove(k)
 	require.NoError(t, err)
 	var kinds []string
 	own := fleetKey{fleetConfigMaps, fleetCompute, "default", "other"}
@@ -87,18 +81,4 @@ func TestFleetPagesAndWatches(t *testing.T) {
 	}
 	require.Equal(t, []string{"MODIFIED", "DELETED"}, kinds)
 	require.Nil(t, kcp.get(k))
-}
-
-// The heap of a controller is in its log, between other lines.
-func TestHeapLog(t *testing.T) {
-	var rest bytes.Buffer
-	h := &heapLog{rest: &rest}
-	const collection = "gc %d @0.221s 2%%: 0.018+1.2+0.030 ms clock, 0.15+0.52/1.1/0+0.24 ms cpu, 4->%d->%d MB, 5 MB goal, 0 MB stacks, 0 MB globals, 8 P\n"
-	_, err := io.WriteString(h, fmt.Sprintf(collection, 1, 50, 30)+"Publishing a schema\ngc 2 @0.3")
-	require.NoError(t, err)
-	_, err = io.WriteString(h, fmt.Sprintf(collection, 2, 40, 20)[len("gc 2 @0.2"):])
-	require.NoError(t, err)
-	live, peak := h.get()
-	require.Equal(t, []float64{20, 50}, []float64{live, peak})
-	require.Equal(t, "Publishing a schema\n", rest.String())
 }

@@ -1,27 +1,29 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
-	"io"
 	"net"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync"
+	"syscall"
 	"time"
 )
 
 // fleetController is the process of kcpctl controller.
 type fleetController struct {
-	*fleetProcess
-	heap *heapLog
+	*exec.Cmd
+	metrics string
 }
 
-// startFleetController starts a controller. It does not wait until it serves.
+// startFleetController starts a controller, as a user does. It does not wait until it serves.
 func startFleetController(ctx context.Context, b *bench, kcp, dir string) (*fleetController, error) {
 	kubeconfig := filepath.Join(dir, "kcp.kubeconfig")
 	text := fmt.Sprintf(`{apiVersion: v1, kind: Config, current-context: kcp, contexts: [{name: kcp, context: {cluster: kcp, user: kcp}}],
@@ -37,27 +39,43 @@ users: [{name: kcp}], clusters: [{name: kcp, cluster: {server: %q}}]}`, kcp)
 	if err := l.Close(); err != nil {
 		return nil, err
 	}
-	c := &fleetController{&fleetProcess{url: "http://" + address}, &heapLog{rest: b.log}}
+	c := &fleetController{metrics: "http://" + address + "/metrics"}
 	c.Cmd = exec.CommandContext(ctx, b.kcpctl, "controller", "--kubeconfig", kubeconfig, "--workspace", fleetCompute,
 		"--health-probe-bind-address", address, "--v", "0")
-	c.Env = append(os.Environ(), "HOME="+dir, "GODEBUG=gctrace=1")
-	c.Stderr = c.heap
+	c.Stderr = b.log
 	return c, c.Start()
 }
 
-// waiting returns how many objects wait to be scheduled.
-func (c *fleetController) waiting(ctx context.Context) (int, error) {
-	raw, err := c.get(ctx, "/metrics")
+// stop ends a controller, which releases its Lease.
+func (c *fleetController) stop() error {
+	if c == nil {
+		return nil
+	}
+	if err := c.Process.Signal(syscall.SIGTERM); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		return err
+	}
+	_ = c.Wait() // it was stopped
+	return nil
+}
+
+// waiting returns how many objects wait to be scheduled, or false if the controller does not serve its metrics yet.
+func (c *fleetController) waiting(ctx context.Context) (n float64, ok bool) {
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, c.metrics, nil)
 	if err != nil {
-		return 0, err
+		return 0, false
 	}
-	_, after, found := strings.Cut(string(raw), "\nkcpctl_queue_depth ")
-	if !found {
-		return 0, fmt.Errorf("the controller has no metric kcpctl_queue_depth: it may wait for another one")
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return 0, false
 	}
-	text, _, _ := strings.Cut(after, "\n")
-	n, err := strconv.ParseFloat(text, 64)
-	return int(n), err
+	defer answer.Body.Close() //nolint:errcheck // it is read
+	for lines := bufio.NewScanner(answer.Body); lines.Scan(); {
+		if text, is := strings.CutPrefix(lines.Text(), "kcpctl_queue_depth "); is {
+			n, err = strconv.ParseFloat(text, 64)
+			return n, err == nil
+		}
+	}
+	return 0, false // it waits for its Lease
 }
 
 // cpu returns the time of a processor that the controller has needed, in seconds (proc_pid_stat(5)).
@@ -73,42 +91,4 @@ func (c *fleetController) cpu() (float64, error) {
 	}
 	system, err := strconv.Atoi(fields[12])
 	return (time.Duration(user+system) * time.Second / 100).Seconds(), err
-}
-
-// heapLog reads the lines about garbage collections in the log of a program (Go: package runtime, gctrace), and writes
-// the others.
-type heapLog struct {
-	rest io.Writer
-	mu   sync.Mutex
-	line []byte
-	// live is what the last collection has left of the heap, and peak the largest heap at the end of one, in megabytes.
-	live, peak float64
-}
-
-// Write implements io.Writer.
-func (h *heapLog) Write(p []byte) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.line = append(h.line, p...)
-	for {
-		line, rest, found := bytes.Cut(h.line, []byte("\n"))
-		if !found {
-			return len(p), nil
-		}
-		var before, end, live float64
-		if at := bytes.Index(line, []byte(" ms cpu, ")); at >= 0 && bytes.HasPrefix(line, []byte("gc ")) {
-			if _, err := fmt.Sscanf(string(line[at:]), " ms cpu, %f->%f->%f MB", &before, &end, &live); err == nil {
-				h.live, h.peak = live, max(h.peak, end)
-			}
-		} else if _, err := fmt.Fprintf(h.rest, "%s\n", line); err != nil {
-			return 0, err
-		}
-		h.line = rest
-	}
-}
-
-func (h *heapLog) get() (live, peak float64) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.live, h.peak
 }

@@ -19,7 +19,6 @@ const fleetExport = "/services/apiexport/fleet/kubernetes"
 // fleetServer serves a fleetStore as a kcp does with a virtual workspace.
 type fleetServer struct {
 	*fleetStore
-	url string
 	// writes is the number of requests that have written to workspaces, own to the compute workspace, and byKind of both
 	// by method, resource and subresource.
 	writes, own atomic.Int64
