@@ -29,7 +29,7 @@ const (
 	beatsPerReport = 3
 )
 
-// register creates the Clusters, and what their syncers report when they start: the APIs, and a first heartbeat.
+// register creates the Clusters, and what their syncers report of the APIs.
 func (f *fleetKCP) register() error {
 	for i := range f.clusters {
 		k := fleetKey{fleetClusters, fleetCompute, "", fleetCluster(i)}
@@ -48,9 +48,6 @@ func (f *fleetKCP) register() error {
 			if err := f.serve(k.name, cluster.UID, schema.ParseGroupResource(name)); err != nil {
 				return err
 			}
-		}
-		if err := f.beat(i); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -77,24 +74,29 @@ func (f *fleetKCP) serve(cluster string, uid types.UID, gr schema.GroupResource)
 	return f.put(fleetKey{fleetConfigMaps, fleetCompute, o.GetNamespace(), o.GetName()}, "", o.Object)
 }
 
-// beat sends a heartbeat of a cluster.
-func (f *fleetKCP) beat(i int) error {
+// beat sends a heartbeat of a cluster, once the controller has seen its Cluster: its syncer waits for that.
+func (f *fleetKCP) beat(cluster string) error {
 	f.state.Lock()
-	n := f.beats[i] / beatsPerReport
-	f.beats[i]++
-	cores := resource.NewQuantity(int64(2000+f.joined[i]), resource.DecimalSI)
+	n, begun := f.beats[cluster]
+	if begun {
+		f.beats[cluster]++
+	}
+	cores := resource.NewQuantity(int64(2000+f.joined[cluster]), resource.DecimalSI)
 	f.state.Unlock()
+	if !begun {
+		return nil
+	}
 	report, err := json.Marshal(heartbeat.Report{
-		Mode: v1alpha1.SyncModeNone, Version: "v1.0.0", ClusterVersion: "v1.36.3", ClusterUID: types.UID("uid-of-" + fleetCluster(i)),
+		Mode: v1alpha1.SyncModeNone, Version: "v1.0.0", ClusterVersion: "v1.36.3", ClusterUID: types.UID("uid-of-" + cluster),
 		Capacity: &api.Capacity{
 			Allocatable: corev1.ResourceList{corev1.ResourceCPU: *cores, corev1.ResourceMemory: resource.MustParse("8Ti")},
-			Requested:   corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(100000+n%7*100), resource.DecimalSI)},
+			Requested:   corev1.ResourceList{corev1.ResourceCPU: *resource.NewMilliQuantity(int64(100000+n/beatsPerReport%7*100), resource.DecimalSI)},
 		},
 	})
 	if err != nil {
 		return err
 	}
-	return f.put(fleetKey{fleetLeases, fleetCompute, api.NamespaceLeases, api.LeaseCluster(fleetCluster(i))}, "", map[string]any{
+	return f.put(fleetKey{fleetLeases, fleetCompute, api.NamespaceLeases, api.LeaseCluster(cluster)}, "", map[string]any{
 		"apiVersion": "coordination.k8s.io/v1", "kind": "Lease",
 		"metadata": map[string]any{"annotations": map[string]any{api.Group + "/report": string(report)}},
 		"spec":     map[string]any{"holderIdentity": "syncer", "renewTime": time.Now().UTC().Format(metav1.RFC3339Micro)},
@@ -104,20 +106,34 @@ func (f *fleetKCP) beat(i int) error {
 // beatAll sends the heartbeats of all clusters, one after another.
 func (f *fleetKCP) beatAll(ctx context.Context) {
 	for n := 0; pause(ctx, heartbeat.Interval/time.Duration(f.clusters)) == nil; n++ {
-		_ = f.beat(n % f.clusters) // it fails with what cannot be encoded
+		_ = f.beat(fleetCluster(n % f.clusters)) // it fails with what cannot be encoded
 	}
 }
 
 // join adds a node to a cluster, whose syncer reports it at once.
 func (f *fleetKCP) join() error {
+	cluster := fleetCluster(f.clusters / 2)
 	f.state.Lock()
-	f.joined[f.clusters/2] += 16
+	f.joined[cluster] += 16
 	f.state.Unlock()
-	return f.beat(f.clusters / 2)
+	return f.beat(cluster)
 }
 
-// identify gives an APIExport its identity, a moment later.
-func (f *fleetKCP) identify(k fleetKey) {
+// begin starts the syncer of a Cluster that the controller has seen. The store is locked.
+func (f *fleetKCP) begin(k fleetKey, created bool) {
+	f.state.Lock()
+	defer f.state.Unlock()
+	if _, begun := f.beats[k.name]; !created && !begun {
+		f.beats[k.name] = 0
+		go func() { _ = f.beat(k.name) }()
+	}
+}
+
+// identify gives a new APIExport its identity, a moment later.
+func (f *fleetKCP) identify(k fleetKey, created bool) {
+	if !created {
+		return
+	}
 	time.AfterFunc(claimsAfter, func() {
 		_, _ = f.change(k, false, "", func(o map[string]any) { o["status"] = map[string]any{"identityHash": "identity-of-" + k.name} })
 	})

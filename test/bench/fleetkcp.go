@@ -56,7 +56,7 @@ type fleetKCP struct {
 
 	state sync.Mutex
 	// beats is the number of heartbeats of each cluster, and joined how many cores have joined it.
-	beats, joined map[int]int
+	beats, joined map[string]int
 	// decided are the roots that have had a leaf, existing are the roots whose leaf a syncer has seen, and bound the
 	// bindings whose claims are applied.
 	decided, existing, bound map[fleetKey]bool
@@ -69,11 +69,12 @@ type fleetKCP struct {
 func newFleetKCP(ctx context.Context, clusters int) (*fleetKCP, error) {
 	f := &fleetKCP{
 		fleetServer: fleetServer{fleetStore: newFleetStore()}, queues: map[string]*fleetWatch{}, clusters: clusters,
-		beats: map[int]int{}, joined: map[int]int{},
+		beats: map[string]int{}, joined: map[string]int{},
 		decided: map[fleetKey]bool{}, existing: map[fleetKey]bool{}, bound: map[fleetKey]bool{}, latencies: map[string][]float64{},
 		parked: map[fleetKey][]fleetKey{},
 	}
-	f.leafChanged, f.created = f.onLeaf, map[string]func(fleetKey){fleetBindings: f.onBinding, fleetExports: f.identify}
+	f.leafChanged = f.onLeaf
+	f.written = map[string]func(fleetKey, bool){fleetBindings: f.onBinding, fleetExports: f.identify, fleetClusters: f.begin}
 	for i := range clusters {
 		q := &fleetWatch{wake: make(chan struct{}, 1)}
 		f.queues[fleetCluster(i)] = q
@@ -215,8 +216,11 @@ func (f *fleetKCP) onLeaf(cluster string, k fleetKey) {
 	}
 }
 
-// onBinding applies the claims of a binding, a moment later.
-func (f *fleetKCP) onBinding(k fleetKey) {
+// onBinding applies the claims of a new binding, a moment later.
+func (f *fleetKCP) onBinding(k fleetKey, created bool) {
+	if !created {
+		return
+	}
 	time.AfterFunc(claimsAfter, func() {
 		var export string
 		_, _ = f.change(k, false, "", func(o map[string]any) {

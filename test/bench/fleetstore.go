@@ -85,8 +85,8 @@ type fleetStore struct {
 	leaves, deployments, others int
 	// leafChanged is called with leaves that have changed.
 	leafChanged func(cluster string, k fleetKey)
-	// created is called with what was created, by resource.
-	created map[string]func(k fleetKey)
+	// written is called with what was created or changed, by resource.
+	written map[string]func(k fleetKey, created bool)
 }
 
 func newFleetStore() *fleetStore {
@@ -166,8 +166,8 @@ func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[
 	if leaf != "" {
 		s.leafChanged(leaf, k)
 	}
-	if on := s.created[k.resource]; was == nil && on != nil {
-		on(k)
+	if on := s.written[k.resource]; on != nil {
+		on(k, was == nil)
 	}
 	return raw, nil
 }
