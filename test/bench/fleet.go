@@ -19,7 +19,7 @@ type fleetSize struct{ workspaces, each, clusters int }
 const (
 	aimStart     = 60.0   // seconds until everything is decided
 	aimRest      = 0.05   // of a core
-	aimHeap      = 1000.0 // megabytes
+	aimMemory    = 1000.0 // megabytes
 	aimNode      = 10.0   // requests when a node joins
 	aimExist     = 1.0    // seconds from create until a syncer sees it, P99
 	aimFlood     = 1.2    // times the P99 without a tenant who floods
@@ -31,28 +31,32 @@ const (
 	floodRate    = 2000
 	quietFor     = 3 * time.Second
 	quietLimit   = 20 * time.Second
-	fleetEnv     = "KCPCTL_BENCH_FLEET"
-	fleetKCPRole = "kcp"
+	// settleFor is how long a cluster is new: when that has passed, all its workloads are decided again.
+	settleFor = 40 * time.Second
+	fleetEnv  = "KCPCTL_BENCH_FLEET"
 )
 
-// fleet is a simulated kcp with clusters, and a scheduler.
+// fleet is a simulated kcp with clusters, and a controller.
 type fleet struct {
 	*bench
 	fleetSize
-	kcp, scheduler *fleetProcess
+	dir        string
+	kcp        *fleetKCP
+	controller *fleetController
 }
 
 // fleetFigures are what is measured of a size. Times are in seconds, and memory in megabytes.
 type fleetFigures struct {
 	objects, leaves            int
 	first, all                 float64 // of a fleet that is new
-	again, writes              float64 // of a scheduler that starts again
-	heap, peak, resident       float64
-	rest, restWrites, node     float64
+	again, writes              float64 // of a controller that starts again
+	memory, peak               float64 // resident
+	rest, restWrites, restOwn  float64
+	node                       float64
 	p50, p99, flood50, flood99 float64
 }
 
-// measureFleet measures the scheduler with simulated clusters.
+// measureFleet measures the controller with simulated clusters.
 func measureFleet(ctx context.Context, b *bench, _ int) error {
 	var all []fleetFigures
 	sizes := fleetSizes
@@ -77,19 +81,19 @@ func measureFleet(ctx context.Context, b *bench, _ int) error {
 
 // measure measures a size.
 func (f *fleet) measure(ctx context.Context) (out fleetFigures, err error) {
-	if f.kcp, err = startFleetProcess(ctx, f.bench, fleetKCPRole, f.clusters); err != nil {
+	ctx, stop := context.WithCancel(ctx)
+	defer stop()
+	if f.kcp, err = newFleetKCP(ctx, f.clusters); err != nil {
 		return out, err
 	}
-	defer func() { err = errors.Join(err, f.kcp.end()) }()
 	f.logf("fleet, %d workspaces with %d objects each: create", f.workspaces, f.each)
-	if err := f.kcp.ask(ctx, fmt.Sprintf("/control/fill?workspaces=%d&each=%d", f.workspaces, f.each), nil); err != nil {
+	if err := f.kcp.fill(f.workspaces, f.each); err != nil {
 		return out, err
 	}
-	if f.scheduler, err = startFleetProcess(ctx, f.bench, f.kcp.url, f.clusters); err != nil {
+	if f.dir, err = os.MkdirTemp("", "kcpctl-bench"); err != nil {
 		return out, err
 	}
-	f.logf("fleet: the scheduler can be profiled at %s/debug/pprof/profile", f.scheduler.url)
-	defer func() { err = errors.Join(err, f.scheduler.end()) }()
+	defer func() { err = errors.Join(err, f.controller.stop(), os.RemoveAll(f.dir)) }()
 	for _, step := range []func(context.Context, *fleetFigures) error{f.begin, f.restart, f.rest, f.join, f.creates, f.floods} {
 		if err := step(ctx, &out); err != nil {
 			return out, err
@@ -98,16 +102,25 @@ func (f *fleet) measure(ctx context.Context) (out fleetFigures, err error) {
 	return out, nil
 }
 
-// begin measures until a scheduler that has just been started has decided about all Deployments of a new fleet.
+// start starts the controller.
+func (f *fleet) start(ctx context.Context) (err error) {
+	f.controller, err = startFleetController(ctx, f.bench, f.kcp.server.URL, f.dir)
+	return err
+}
+
+// begin measures until a controller that has just been started has decided about all Deployments of a new fleet.
 func (f *fleet) begin(ctx context.Context, out *fleetFigures) error {
 	began := time.Now()
+	if err := f.start(ctx); err != nil {
+		return err
+	}
 	var s fleetState
-	err := f.until(ctx, fleetLimit, "not all is decided", func() (bool, error) {
-		err := f.kcp.ask(ctx, "/control/state", &s)
+	err := f.until(ctx, fleetLimit, "not all is decided", func() bool {
+		s = f.kcp.tell()
 		if s.Decided > 0 && out.first == 0 {
 			out.first = time.Since(began).Seconds()
 		}
-		return s.Decided >= s.Deployments, err
+		return s.Decided >= s.Deployments
 	})
 	out.all = time.Since(began).Seconds()
 	if err != nil {
@@ -115,68 +128,62 @@ func (f *fleet) begin(ctx context.Context, out *fleetFigures) error {
 	}
 	f.logf("fleet, %d workspaces: %d of %d Deployments are decided after %.1f s, the first after %.1f s",
 		f.workspaces, s.Decided, s.Deployments, out.all, out.first)
+	if err := pause(ctx, time.Until(began.Add(settleFor))); err != nil {
+		return err
+	}
 	s, err = f.quiet(ctx)
 	out.objects, out.leaves = s.Objects, s.Leaves
 	f.logf("fleet, %d workspaces: %d objects with %d leaves after %.1f s", f.workspaces, s.Objects, s.Leaves, time.Since(began).Seconds())
 	return err
 }
 
-// restart measures until a scheduler that starts again has decided about everything, and what it needs.
+// restart measures until a controller that starts again has decided about everything, and what it writes.
 func (f *fleet) restart(ctx context.Context, out *fleetFigures) error {
 	before, err := f.quiet(ctx)
-	if err := errors.Join(err, f.scheduler.end()); err != nil {
+	if err := errors.Join(err, f.controller.stop()); err != nil {
 		return err
 	}
 	began := time.Now()
-	if f.scheduler, err = startFleetProcess(ctx, f.bench, f.kcp.url, f.clusters); err != nil {
+	last := began
+	if err := f.start(ctx); err != nil {
 		return err
 	}
-	if err := f.until(ctx, fleetLimit, "not all is decided again", func() (bool, error) {
-		var s schedulerState
-		err := f.scheduler.ask(ctx, "/state", &s)
-		return s.Known && s.Waiting == 0, err
-	}); err != nil {
-		return err
-	}
-	out.again = time.Since(began).Seconds()
-	after, err := f.quiet(ctx)
+	err = f.until(ctx, fleetLimit, "not all is decided again", func() bool {
+		if n, ok := f.controller.waiting(ctx); !ok || n > 0 || !f.kcp.tell().Known {
+			last = time.Now()
+		}
+		return time.Since(last) >= time.Second
+	})
 	if err != nil {
 		return err
 	}
+	out.again = last.Sub(began).Seconds()
+	after, err := f.quiet(ctx)
 	out.writes = float64(after.Writes - before.Writes)
-	var s schedulerState
-	if err := f.scheduler.ask(ctx, "/state?heap=yes", &s); err != nil {
-		return err
-	}
-	resident, err := statusField(f.scheduler.Process.Pid, "VmHWM:")
-	out.heap, out.peak, out.resident = megabytes(int64(s.Heap)), megabytes(int64(s.Peak)), megabytes(resident<<10)
-	f.logf("fleet, %d workspaces: started again after %.1f s, heap %.0f MB", f.workspaces, out.again, out.heap)
+	f.logf("fleet, %d workspaces: started again after %.1f s", f.workspaces, out.again)
 	return err
 }
 
-// rest measures the scheduler when nothing changes but what clusters report about their pods.
+// rest measures the controller when nothing changes but what clusters report about their pods.
 func (f *fleet) rest(ctx context.Context, out *fleetFigures) error {
-	var before, after schedulerState
-	if err := f.scheduler.ask(ctx, "/state", &before); err != nil {
-		return err
-	}
-	var first, last fleetState
-	began, err := time.Now(), f.kcp.ask(ctx, "/control/state", &first)
-	err = errors.Join(err, pause(ctx, fleetAtRest), f.scheduler.ask(ctx, "/state", &after), f.kcp.ask(ctx, "/control/state", &last))
-	if err != nil {
-		return err
-	}
-	out.rest, out.restWrites = (after.CPU-before.CPU)/time.Since(began).Seconds(), float64(last.Writes-first.Writes)
-	return nil
+	began, first := time.Now(), f.kcp.tell()
+	before, err := f.controller.cpu()
+	err = errors.Join(err, pause(ctx, fleetAtRest))
+	after, err2 := f.controller.cpu()
+	last := f.kcp.tell()
+	out.rest = (after - before) / time.Since(began).Seconds()
+	out.restWrites, out.restOwn = float64(last.Writes-first.Writes), float64(last.Own-first.Own)
+	f.logf("fleet, %d workspaces: %.3f of a core at rest", f.workspaces, out.rest)
+	return errors.Join(err, err2)
 }
 
-// join measures what is written when a node joins a cluster.
+// join measures what is written to workspaces when a node joins a cluster.
 func (f *fleet) join(ctx context.Context, out *fleetFigures) error {
 	before, err := f.quiet(ctx)
 	if err != nil {
 		return err
 	}
-	if err := f.scheduler.ask(ctx, "/node", nil); err != nil {
+	if err := f.kcp.join(); err != nil {
 		return err
 	}
 	if err := pause(ctx, 2*time.Second); err != nil {
@@ -189,17 +196,21 @@ func (f *fleet) join(ctx context.Context, out *fleetFigures) error {
 
 // creates measures the time from create until a syncer sees the leaf.
 func (f *fleet) creates(ctx context.Context, out *fleetFigures) (err error) {
-	out.p50, out.p99, err = f.latency(ctx, "calm")
-	return err
+	if out.p50, out.p99, err = f.latency(ctx, "calm"); err != nil {
+		return err
+	}
+	resident, err := statusField(f.controller.Process.Pid, "VmRSS:")
+	peak, err2 := statusField(f.controller.Process.Pid, "VmHWM:")
+	out.memory, out.peak = megabytes(resident<<10), megabytes(peak<<10)
+	f.logf("fleet, %d workspaces: %.0f MB of memory, %.0f MB at most", f.workspaces, out.memory, out.peak)
+	return errors.Join(err, err2)
 }
 
 // floods measures it while one workspace floods.
 func (f *fleet) floods(ctx context.Context, out *fleetFigures) (err error) {
 	flood, stop := context.WithCancel(ctx)
 	ended := make(chan error, 1)
-	go func() {
-		ended <- f.kcp.ask(flood, fmt.Sprintf("/control/flood?rate=%d&seconds=%d", floodRate, 2*createFor), nil)
-	}()
+	go func() { ended <- f.kcp.flood(flood, floodRate, 2*createFor) }()
 	defer func() {
 		stop()
 		if ended := <-ended; !errors.Is(ended, context.Canceled) {
@@ -214,16 +225,13 @@ func (f *fleet) floods(ctx context.Context, out *fleetFigures) (err error) {
 }
 
 func (f *fleet) latency(ctx context.Context, crowd string) (p50, p99 float64, _ error) {
-	query := fmt.Sprintf("/control/create?workspaces=%d&rate=%d&seconds=%d&crowd=%s", f.workspaces, createRate, createFor, crowd)
-	if err := f.kcp.ask(ctx, query, nil); err != nil {
+	if err := f.kcp.create(ctx, f.workspaces, createRate, createFor, crowd); err != nil {
 		return 0, 0, err
 	}
 	var seen []float64
-	err := f.until(ctx, latencyLimit, "syncers do not see what was created", func() (bool, error) {
-		var s fleetState
-		err := f.kcp.ask(ctx, "/control/state", &s)
-		seen = append(seen, s.Latencies[crowd]...)
-		return len(seen) >= createRate*createFor, err
+	err := f.until(ctx, latencyLimit, "syncers do not see what was created", func() bool {
+		seen = append(seen, f.kcp.tell().Latencies[crowd]...)
+		return len(seen) >= createRate*createFor
 	})
 	if err != nil {
 		return 0, 0, err
@@ -238,24 +246,24 @@ func (f *fleet) latency(ctx context.Context, crowd string) (p50, p99 float64, _ 
 	return p50, p99, nil
 }
 
-// quiet waits until nothing is written, but not for good: some schedulers never rest.
+// quiet waits until nothing is written, but not for good: some controllers never rest.
 func (f *fleet) quiet(ctx context.Context) (last fleetState, _ error) {
 	began, since := time.Now(), time.Now()
 	for {
-		var s fleetState
-		var waiting schedulerState
-		if err := errors.Join(f.kcp.ask(ctx, "/control/state", &s), f.scheduler.ask(ctx, "/state", &waiting)); err != nil {
-			return s, err
+		s := f.kcp.tell()
+		waiting, ok := f.controller.waiting(ctx)
+		if !ok {
+			return s, errors.New("the controller has ended, or serves no metrics")
 		}
-		if s.Writes != last.Writes || waiting.Waiting > 0 {
+		if s.Writes != last.Writes || waiting > 0 {
 			since = time.Now()
 		}
 		last = s
 		switch {
 		case time.Since(since) >= quietFor:
 			return s, nil
-		case time.Since(began) >= quietLimit && waiting.Waiting == 0 || time.Since(began) >= fleetLimit:
-			f.logf("fleet, %d workspaces: it does not rest, %d wait, these were written: %v", f.workspaces, waiting.Waiting, s.Kinds)
+		case time.Since(began) >= quietLimit && waiting == 0 || time.Since(began) >= fleetLimit:
+			f.logf("fleet, %d workspaces: it does not rest, %.0f wait, these were written: %v", f.workspaces, waiting, s.Kinds)
 			return s, nil
 		}
 		if err := pause(ctx, time.Second); err != nil {
@@ -265,11 +273,10 @@ func (f *fleet) quiet(ctx context.Context) (last fleetState, _ error) {
 }
 
 // until calls a function until it returns true, or for a time: what takes longer has this time as its figure.
-func (f *fleet) until(ctx context.Context, limit time.Duration, what string, done func() (bool, error)) error {
+func (f *fleet) until(ctx context.Context, limit time.Duration, what string, done func() bool) error {
 	for end := time.Now().Add(limit); time.Now().Before(end); {
-		ok, err := done()
-		if err != nil || ok {
-			return err
+		if done() {
+			return nil
 		}
 		if err := pause(ctx, min(time.Duration(f.workspaces)*time.Millisecond/2, time.Second)); err != nil {
 			return err

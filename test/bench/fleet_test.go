@@ -1,31 +1,38 @@
 package main
 
 import (
+	"context"
 	"fmt"
-	"net/http/httptest"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/client-go/rest"
+
+	"github.com/kcpctl/kcpctl/internal/workload/server/connect"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
 )
 
-// The scheduler of the product cannot tell the simulated kcp from a real one: it decides about what is in it, and
-// syncers see the result.
+// The controller of the product cannot tell the simulated kcp from a real one: it publishes the APIs of the clusters,
+// decides about what is in workspaces, and syncers see the result.
 func TestFleet(t *testing.T) {
-	ctx := t.Context()
-	kcp := newFleetKCP(ctx, 3)
-	server := httptest.NewServer(kcp)
-	t.Cleanup(func() { server.CloseClientConnections(); server.Close() })
-	require.NoError(t, kcp.at(server.URL))
-	numbers := func(all map[string]int) func(string) int { return func(name string) int { return all[name] } }
-	require.NoError(t, kcp.fill(ctx, numbers(map[string]int{"workspaces": 2, "each": 40}), ""))
-	f := newFleetScheduler(server.URL, 3)
-	go func() { _ = f.scheduler.Run(ctx) }()
-	go f.control(ctx)
+	ctx, stop := context.WithCancel(t.Context())
+	kcp, err := newFleetKCP(ctx, 3)
+	require.NoError(t, err)
+	require.NoError(t, kcp.fill(2, 40))
+	ended := make(chan error, 1)
+	go func() {
+		ended <- controller.Run(ctx, controller.Options{
+			KCP: &rest.Config{Host: kcp.server.URL}, Workspace: fleetCompute, WorkspaceType: "workload", Holder: "test", Now: time.Now,
+			APIs: []schema.GroupResource{{Group: "apps", Resource: "deployments"}}, Connect: connect.Content,
+		})
+	}()
+	t.Cleanup(func() { stop(); require.NoError(t, <-ended) })
 	require.Eventually(t, func() bool { s := kcp.tell(); return s.Decided == s.Deployments }, time.Minute, 10*time.Millisecond)
-	require.True(t, f.tell(true).Known)
+	require.True(t, kcp.tell().Known)
 	deployments := kcp.tell().Deployments
-	require.NoError(t, kcp.create(ctx, numbers(map[string]int{"workspaces": 2, "rate": 20, "seconds": 1}), "crowd"))
+	require.NoError(t, kcp.create(ctx, 2, 20, 1, "crowd"))
 	// On a slow machine, not all of them are created within the second.
 	state := kcp.tell()
 	created, n := state.Deployments-deployments, len(state.Latencies["crowd"])
@@ -53,20 +60,23 @@ func TestFleetPaths(t *testing.T) {
 
 // A list that is longer than its limit goes on, and a watch has what has changed since.
 func TestFleetPagesAndWatches(t *testing.T) {
-	kcp := newFleetKCP(t.Context(), 0)
+	kcp, err := newFleetKCP(t.Context(), 1)
+	require.NoError(t, err)
 	for i := range 5 {
 		require.NoError(t, kcp.put(fleetKey{fleetConfigMaps, "1a", "shop", fmt.Sprint(i)}, "", map[string]any{"kind": "ConfigMap"}))
 	}
-	first, token, version := kcp.list(fleetConfigMaps, "*", 3, "")
-	rest, end, _ := kcp.list(fleetConfigMaps, "*", 3, token)
+	first, token, version := kcp.list(fleetConfigMaps, anyWorkspace, 3, "")
+	rest, end, _ := kcp.list(fleetConfigMaps, anyWorkspace, 3, token)
 	require.Len(t, append(first, rest...), 5)
 	require.Empty(t, end)
 	k := fleetKey{fleetConfigMaps, "1a", "shop", "0"}
 	require.NoError(t, kcp.put(k, "", map[string]any{"data": map[string]any{"a": "b"}}))
-	_, err := kcp.remove(k)
+	_, err = kcp.remove(k)
 	require.NoError(t, err)
 	var kinds []string
-	for _, e := range kcp.watch(fleetConfigMaps, version).take() {
+	own := fleetKey{fleetConfigMaps, fleetCompute, "default", "other"}
+	require.NoError(t, kcp.put(own, "", map[string]any{"kind": "ConfigMap"}))
+	for _, e := range kcp.watch(fleetConfigMaps, anyWorkspace, version).take() {
 		kinds = append(kinds, e.kind)
 	}
 	require.Equal(t, []string{"MODIFIED", "DELETED"}, kinds)

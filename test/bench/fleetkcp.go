@@ -2,14 +2,10 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"math/rand/v2"
-	"net"
-	"net/http"
-	"os"
+	"net/http/httptest"
 	"slices"
-	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -41,7 +37,10 @@ type fleetState struct {
 	// Deployments is how many there are, and Decided how many of them have had a leaf. Objects are all but leaves, and
 	// Leaves are those.
 	Deployments, Decided, Objects, Leaves int
-	Writes                                int64
+	// Known means that a controller has listed everything in the workspaces, and watches it.
+	Known bool
+	// Writes is how many requests have written to workspaces, and Own how many to the compute workspace.
+	Writes, Own int64
 	// Kinds has the number of writes by method, resource and subresource.
 	Kinds map[string]int64
 	// Latencies are the seconds from the creation of a Deployment until a syncer has seen a leaf of it, by crowd.
@@ -51,9 +50,13 @@ type fleetState struct {
 // fleetKCP is a simulated kcp, with clusters.
 type fleetKCP struct {
 	fleetServer
-	queues map[string]*fleetWatch
+	server   *httptest.Server
+	queues   map[string]*fleetWatch
+	clusters int
 
 	state sync.Mutex
+	// beats is the number of heartbeats of each cluster, and joined how many cores have joined it.
+	beats, joined map[string]int
 	// decided are the roots that have had a leaf, existing are the roots whose leaf a syncer has seen, and bound the
 	// bindings whose claims are applied.
 	decided, existing, bound map[fleetKey]bool
@@ -62,60 +65,37 @@ type fleetKCP struct {
 	parked map[fleetKey][]fleetKey
 }
 
-// runFleetKCP is the process of the simulated kcp: it prints its address and serves until it is killed.
-func runFleetKCP(ctx context.Context, clusters int) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		return err
-	}
-	f := newFleetKCP(ctx, clusters)
-	if err := f.at("http://" + l.Addr().String()); err != nil {
-		return err
-	}
-	mux := http.NewServeMux()
-	mux.Handle("/", f)
-	mux.HandleFunc("/control/fill", f.control(f.fill))
-	mux.HandleFunc("/control/create", f.control(f.create))
-	mux.HandleFunc("/control/flood", f.control(f.flood))
-	mux.HandleFunc("/control/state", func(w http.ResponseWriter, _ *http.Request) { _ = json.NewEncoder(w).Encode(f.tell()) })
-	fmt.Fprintln(os.Stdout, f.url)
-	return http.Serve(l, mux)
-}
-
-// newFleetKCP returns a kcp without workspaces, and starts the syncers of its clusters.
-func newFleetKCP(ctx context.Context, clusters int) *fleetKCP {
+// newFleetKCP returns a kcp without workspaces that serves, and starts the syncers of its clusters.
+func newFleetKCP(ctx context.Context, clusters int) (*fleetKCP, error) {
 	f := &fleetKCP{
-		fleetServer: fleetServer{fleetStore: newFleetStore()}, queues: map[string]*fleetWatch{},
+		fleetServer: fleetServer{fleetStore: newFleetStore()}, queues: map[string]*fleetWatch{}, clusters: clusters,
+		beats: map[string]int{}, joined: map[string]int{},
 		decided: map[fleetKey]bool{}, existing: map[fleetKey]bool{}, bound: map[fleetKey]bool{}, latencies: map[string][]float64{},
 		parked: map[fleetKey][]fleetKey{},
 	}
-	f.leafChanged, f.bindingCreated = f.onLeaf, f.onBinding
+	f.leafChanged = f.onLeaf
+	f.written = map[string]func(fleetKey, bool){fleetBindings: f.onBinding, fleetExports: f.identify, fleetClusters: f.begin}
 	for i := range clusters {
 		q := &fleetWatch{wake: make(chan struct{}, 1)}
 		f.queues[fleetCluster(i)] = q
 		go f.sync(ctx, fleetCluster(i), q)
 	}
-	return f
+	f.server = httptest.NewServer(f)
+	context.AfterFunc(ctx, func() { f.server.CloseClientConnections(); f.server.Close() })
+	if err := f.register(); err != nil {
+		return nil, err
+	}
+	go f.beatAll(ctx)
+	return f, f.publish()
 }
 
-// at publishes the URL of the virtual workspace.
-func (f *fleetKCP) at(url string) error {
-	f.url = url
+// publish publishes the URL of the virtual workspace.
+func (f *fleetKCP) publish() error {
 	_, err := f.change(fleetKey{fleetSlices, fleetCompute, "", api.ExportWorkloads}, true, "", func(o map[string]any) {
 		o["apiVersion"], o["kind"] = "apis.kcp.io/v1alpha1", "APIExportEndpointSlice"
-		o["status"] = map[string]any{"endpoints": []any{map[string]any{"url": url + fleetExport}}}
+		o["status"] = map[string]any{"endpoints": []any{map[string]any{"url": f.server.URL + fleetExport}}}
 	})
 	return err
-}
-
-// control serves a function with the numbers in a query.
-func (f *fleetKCP) control(do func(ctx context.Context, n func(string) int, crowd string) error) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		n := func(name string) int { v, _ := strconv.Atoi(r.URL.Query().Get(name)); return v }
-		if err := do(r.Context(), n, r.URL.Query().Get("crowd")); err != nil {
-			http.Error(w, err.Error(), http.StatusInternalServerError)
-		}
-	}
 }
 
 func fleetCluster(i int) string   { return fmt.Sprintf("c%03d", i) }
@@ -124,8 +104,8 @@ func fleetNamespace(i int) string { return fmt.Sprintf("team-%d", i%namespacesEa
 
 // fill creates workspaces, and in each of them the same number of objects: of ten, seven Deployments, two ConfigMaps,
 // of which they need one, and a Secret.
-func (f *fleetKCP) fill(_ context.Context, n func(string) int, _ string) error {
-	for w := range n("workspaces") {
+func (f *fleetKCP) fill(workspaces, each int) error {
+	for w := range workspaces {
 		workspace := fleetWorkspace(w)
 		if err := f.put(fleetKey{fleetBindings, workspace, "", api.ExportWorkloads}, "", fleetBinding()); err != nil {
 			return err
@@ -136,7 +116,7 @@ func (f *fleetKCP) fill(_ context.Context, n func(string) int, _ string) error {
 				return err
 			}
 		}
-		for i := range n("each") {
+		for i := range each {
 			name := fmt.Sprintf("app-%d", i)
 			k, o := fleetKey{fleetDeployments, workspace, fleetNamespace(i), name}, fleetDeployment(i)
 			switch i / namespacesEach % 10 {
@@ -161,16 +141,16 @@ func (f *fleetKCP) put(k fleetKey, crowd string, object map[string]any) error {
 }
 
 // create creates Deployments at a rate, in workspaces at random but the first.
-func (f *fleetKCP) create(ctx context.Context, n func(string) int, crowd string) error {
-	return paced(ctx, n("rate"), n("seconds"), func(i int) error {
-		k := fleetKey{fleetDeployments, fleetWorkspace(1 + rand.IntN(n("workspaces")-1)), fleetNamespace(i), fmt.Sprintf("%s-%d", crowd, i)}
+func (f *fleetKCP) create(ctx context.Context, workspaces, rate, seconds int, crowd string) error {
+	return paced(ctx, rate, seconds, func(i int) error {
+		k := fleetKey{fleetDeployments, fleetWorkspace(1 + rand.IntN(workspaces-1)), fleetNamespace(i), fmt.Sprintf("%s-%d", crowd, i)}
 		return f.put(k, crowd, fleetDeployment(i))
 	})
 }
 
 // flood creates and changes Deployments of the first workspace at a rate: 300 of them, repeatedly.
-func (f *fleetKCP) flood(ctx context.Context, n func(string) int, _ string) error {
-	return paced(ctx, n("rate"), n("seconds"), func(i int) error {
+func (f *fleetKCP) flood(ctx context.Context, rate, seconds int) error {
+	return paced(ctx, rate, seconds, func(i int) error {
 		o := fleetDeployment(i % 300)
 		within(o, "spec")["minReadySeconds"] = i / 300
 		return f.put(fleetKey{fleetDeployments, fleetWorkspace(0), fleetNamespace(i), fmt.Sprintf("flood-%d", i%300)}, "", o)
@@ -196,8 +176,11 @@ func paced(ctx context.Context, rate, seconds int, do func(i int) error) error {
 
 // tell returns the state, and forgets the latencies.
 func (f *fleetKCP) tell() fleetState {
-	out := fleetState{Writes: f.writes.Load(), Kinds: f.kinds()}
+	out := fleetState{Writes: f.writes.Load(), Own: f.own.Load(), Kinds: f.kinds(), Known: true}
 	f.mu.Lock()
+	for _, r := range []string{fleetDeployments, fleetConfigMaps, fleetSecrets, fleetNamespaces, fleetBindings} {
+		out.Known = out.Known && f.watched(r)
+	}
 	out.Leaves, out.Deployments, out.Objects = f.leaves, f.deployments, f.deployments+f.others
 	f.mu.Unlock()
 	f.state.Lock()
@@ -233,8 +216,11 @@ func (f *fleetKCP) onLeaf(cluster string, k fleetKey) {
 	}
 }
 
-// onBinding applies the claims of a binding, a moment later.
-func (f *fleetKCP) onBinding(k fleetKey) {
+// onBinding applies the claims of a new binding, a moment later.
+func (f *fleetKCP) onBinding(k fleetKey, created bool) {
+	if !created {
+		return
+	}
 	time.AfterFunc(claimsAfter, func() {
 		var export string
 		_, _ = f.change(k, false, "", func(o map[string]any) {

@@ -19,15 +19,19 @@ const fleetExport = "/services/apiexport/fleet/kubernetes"
 // fleetServer serves a fleetStore as a kcp does with a virtual workspace.
 type fleetServer struct {
 	*fleetStore
-	url string
-	// writes is the number of writing requests, and byKind that by method, resource and subresource.
-	writes atomic.Int64
-	byKind sync.Map
+	// writes is the number of requests that have written to workspaces, own to the compute workspace, and byKind of both
+	// by method, resource and subresource.
+	writes, own atomic.Int64
+	byKind      sync.Map
 }
 
 // wrote counts a writing request.
-func (s *fleetServer) wrote(kind string) {
-	s.writes.Add(1)
+func (s *fleetServer) wrote(workspace, kind string) {
+	if workspace == fleetCompute {
+		s.own.Add(1)
+	} else {
+		s.writes.Add(1)
+	}
 	n, _ := s.byKind.LoadOrStore(kind, new(atomic.Int64))
 	n.(*atomic.Int64).Add(1)
 }
@@ -89,7 +93,7 @@ func (s *fleetServer) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		fleetAnswer(w, shape(o.raw, partial))
 	default:
 		how := map[string]string{"application/apply-patch+yaml": "apply", "application/merge-patch+json": "merge"}[r.Header.Get("Content-Type")]
-		s.wrote(strings.Join(strings.Fields(strings.Join([]string{r.Method, how, k.resource, subresource}, " ")), " "))
+		s.wrote(k.workspace, strings.Join(strings.Fields(strings.Join([]string{r.Method, how, k.resource, subresource}, " ")), " "))
 		s.serveWrite(w, r, k, subresource)
 	}
 }
@@ -129,7 +133,7 @@ func (s *fleetServer) serveList(w http.ResponseWriter, r *http.Request, k fleetK
 
 func (s *fleetServer) serveWatch(w http.ResponseWriter, r *http.Request, k fleetKey, partial bool) {
 	since, _ := strconv.ParseInt(r.URL.Query().Get("resourceVersion"), 10, 64)
-	watch := s.watch(k.resource, since)
+	watch := s.watch(k.resource, k.workspace, since)
 	if watch == nil {
 		fleetFail(w, http.StatusGone, metav1.StatusReasonExpired)
 		return
@@ -162,9 +166,22 @@ func (s *fleetServer) serveWrite(w http.ResponseWriter, r *http.Request, k fleet
 		fleetFail(w, http.StatusBadRequest, metav1.StatusReasonBadRequest)
 		return
 	}
-	apply := r.Header.Get("Content-Type") == "application/apply-patch+yaml"
+	apply := r.Header.Get("Content-Type") == "application/apply-patch+yaml" || r.Method == http.MethodPut
+	if r.Method == http.MethodPost {
+		k.name, _ = within(sent, "metadata")["name"].(string)
+	}
 	var raw []byte
 	switch {
+	case r.Method == http.MethodPost && strings.HasSuffix(k.resource, "/selfsubjectreviews"):
+		within(within(sent, "status"), "userInfo")["username"] = "controller"
+		raw, err = json.Marshal(sent)
+	case r.Method == http.MethodPost && r.URL.Query().Get("dryRun") != "":
+		raw = body
+	case r.Method == http.MethodPost && s.get(k) != nil:
+		fleetFail(w, http.StatusConflict, metav1.StatusReasonAlreadyExists)
+		return
+	case r.Method == http.MethodPost:
+		raw, err = s.change(k, true, "", func(o map[string]any) { applyFleet(o, sent) })
 	case r.Method == http.MethodDelete:
 		var existed bool
 		if existed, err = s.remove(k); existed {
@@ -172,8 +189,8 @@ func (s *fleetServer) serveWrite(w http.ResponseWriter, r *http.Request, k fleet
 		}
 	case subresource == "status":
 		raw, err = s.change(k, false, "", func(o map[string]any) { mergeFleet(o, map[string]any{"status": sent["status"]}) })
-	case r.Method == http.MethodPatch && apply:
-		raw, err = s.change(k, true, "", func(o map[string]any) { applyFleet(o, sent) })
+	case apply:
+		raw, err = s.change(k, r.Method != http.MethodPut, "", func(o map[string]any) { applyFleet(o, sent) })
 	case r.Method == http.MethodPatch:
 		delete(sent, "status")
 		raw, err = s.change(k, false, "", func(o map[string]any) {

@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
@@ -29,19 +28,30 @@ type fleetObject struct {
 
 // fleetEvent is a change.
 type fleetEvent struct {
-	kind    string
-	raw     []byte
-	version int64
+	kind, workspace string
+	raw             []byte
+	version         int64
 }
 
-// fleetWatch is a watch of a resource.
+// anyWorkspace is all workspaces, but not the compute workspace, which does not bind the APIs.
+const anyWorkspace = "*"
+
+func isIn(workspace, selected string) bool {
+	return workspace == selected || selected == anyWorkspace && workspace != fleetCompute
+}
+
+// fleetWatch is a watch of a resource in a workspace, or in all.
 type fleetWatch struct {
+	in     string
 	mu     sync.Mutex
 	events []fleetEvent
 	wake   chan struct{}
 }
 
 func (w *fleetWatch) send(e fleetEvent) {
+	if !isIn(e.workspace, w.in) {
+		return
+	}
 	w.mu.Lock()
 	w.events = append(w.events, e)
 	w.mu.Unlock()
@@ -70,13 +80,13 @@ type fleetStore struct {
 	watches map[string]map[*fleetWatch]bool
 	history map[string][]fleetEvent
 	lists   map[string][]fleetKey
-	// leaves, deployments and others are how many objects there are: leaves, Deployments, and all others but
-	// APIBindings.
+	// leaves, deployments and others are how many objects there are in workspaces: leaves, Deployments, and all others
+	// but APIBindings.
 	leaves, deployments, others int
 	// leafChanged is called with leaves that have changed.
 	leafChanged func(cluster string, k fleetKey)
-	// bindingCreated is called with bindings that were created.
-	bindingCreated func(k fleetKey)
+	// written is called with what was created or changed, by resource.
+	written map[string]func(k fleetKey, created bool)
 }
 
 func newFleetStore() *fleetStore {
@@ -156,8 +166,8 @@ func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[
 	if leaf != "" {
 		s.leafChanged(leaf, k)
 	}
-	if was == nil && strings.HasSuffix(k.resource, "/apibindings") {
-		s.bindingCreated(k)
+	if on := s.written[k.resource]; on != nil {
+		on(k, was == nil)
 	}
 	return raw, nil
 }
@@ -165,7 +175,7 @@ func (s *fleetStore) change(k fleetKey, create bool, crowd string, f func(o map[
 // count counts an object n times. The store is locked.
 func (s *fleetStore) count(k fleetKey, leaf string, n int) {
 	switch {
-	case k.resource == fleetBindings:
+	case k.resource == fleetBindings || k.workspace == fleetCompute:
 	case leaf != "":
 		s.leaves += n
 	case k.resource == fleetDeployments:
@@ -199,7 +209,7 @@ func (s *fleetStore) remove(k fleetKey) (bool, error) {
 
 // notify tells the watches. The store is locked.
 func (s *fleetStore) notify(k fleetKey, kind string, raw []byte) {
-	e := fleetEvent{kind, raw, s.version}
+	e := fleetEvent{kind, k.workspace, raw, s.version}
 	h := append(s.history[k.resource], e)
 	if len(h) > 2*historyLimit {
 		h = slices.Clone(h[historyLimit:])
@@ -211,22 +221,33 @@ func (s *fleetStore) notify(k fleetKey, kind string, raw []byte) {
 }
 
 // watch starts a watch after a version, or returns nil if what has changed since is not known.
-func (s *fleetStore) watch(resource string, since int64) *fleetWatch {
+func (s *fleetStore) watch(resource, workspace string, since int64) *fleetWatch {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	h := s.history[resource]
 	if len(h) >= historyLimit && h[0].version > since+1 {
 		return nil
 	}
-	w := &fleetWatch{wake: make(chan struct{}, 1)}
+	w := &fleetWatch{in: workspace, wake: make(chan struct{}, 1)}
 	from, _ := slices.BinarySearchFunc(h, since+1, func(e fleetEvent, v int64) int { return int(e.version - v) })
-	w.events = slices.Clone(h[from:])
-	w.wake <- struct{}{}
+	for _, e := range h[from:] {
+		w.send(e)
+	}
 	if s.watches[resource] == nil {
 		s.watches[resource] = map[*fleetWatch]bool{}
 	}
 	s.watches[resource][w] = true
 	return w
+}
+
+// watched reports whether a resource is watched in all workspaces. The store is locked.
+func (s *fleetStore) watched(resource string) bool {
+	for w := range s.watches[resource] {
+		if w.in == anyWorkspace {
+			return true
+		}
+	}
+	return false
 }
 
 func (s *fleetStore) unwatch(resource string, w *fleetWatch) {
@@ -235,16 +256,13 @@ func (s *fleetStore) unwatch(resource string, w *fleetWatch) {
 	delete(s.watches[resource], w)
 }
 
-// list returns a page of the objects of a resource, in all workspaces if the workspace is *.
+// list returns a page of the objects of a resource.
 func (s *fleetStore) list(resource, workspace string, limit int, token string) (raws [][]byte, next string, version int64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	keys, ok := s.lists[token]
 	if delete(s.lists, token); !ok {
-		keys = slices.Collect(maps.Keys(s.objects[resource]))
-		if workspace != "*" {
-			keys = slices.DeleteFunc(keys, func(k fleetKey) bool { return k.workspace != workspace })
-		}
+		keys = slices.DeleteFunc(slices.Collect(maps.Keys(s.objects[resource])), func(k fleetKey) bool { return !isIn(k.workspace, workspace) })
 	}
 	n := len(keys)
 	if limit > 0 && limit < n {

@@ -22,10 +22,6 @@ import (
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	if is, err := runFleetProcess(ctx); is {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
 	os.Exit(execute(ctx, os.Args[1:], os.Stdout, os.Stderr))
 }
 
@@ -54,7 +50,7 @@ func cases() []benchCase {
 		{"local-scale", "kcpctl up --local of 1, 2 and 5 shards", 1, measureLocalScale},
 		{"workloads", "Deployments of ten workspaces over two physical clusters: latency, memory, requests at rest, registration", 1, measureWorkloads},
 		{"running", "the same over two nodes of the testbed: from create until the pods run, and the same without kcp", 1, measureRunning},
-		{"fleet", "the scheduler with 1,000 workspaces, 100,000 objects and 100 simulated clusters, and with a tenth of that", 1, measureFleet},
+		{"fleet", "the controller with 1,000 workspaces, 100,000 objects and 100 simulated clusters, and with a tenth of that", 1, measureFleet},
 	}
 }
 
@@ -80,8 +76,7 @@ func execute(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 		return 2
 	}
 	b := &bench{log: stderr}
-	onlyFleet := len(chosen) == 1 && chosen[0].name == "fleet" // it has no kcpctl
-	if b.kcpctl, err = binary(*kcpctl); err != nil && !onlyFleet {
+	if b.kcpctl, err = binary(*kcpctl); err != nil {
 		fmt.Fprintln(stderr, "bench:", err)
 		return 1
 	}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 
@@ -84,4 +85,33 @@ func TestAnEventOfARootDoesNotUnpackIt(t *testing.T) {
 	s.changed(r, leaf)
 	require.Less(t, allocs(func() { s.changed(r, root) }), 5.0)
 	require.Greater(t, allocs(func() { s.changed(r, leaf) }), 5.0, "its annotation has the name of its root")
+}
+
+// A namespace can have hundreds of objects. It is looked at when a workload needs something else, or is selected by
+// something else, and not with each change of it.
+func TestMostChangesOfAWorkloadDoNotCostItsNamespace(t *testing.T) {
+	s := known(t)
+	i := item{s.view.facts().Published.Scheduled[0], watch.Key{Cluster: "1a", Namespace: "small", Name: "web"}}
+	root, ok := s.view.set().Get(i.GroupVersionResource, i.Key)
+	require.True(t, ok)
+	for n, step := range []struct {
+		spec string
+		want bool
+	}{
+		{"", true},
+		{"", false},
+		{"image: web:v2, env: [{name: A, value: b}]", false},
+		{"image: web:v2, envFrom: [{configMapRef: {name: settings}}]", true},
+		{"image: web:v3, envFrom: [{configMapRef: {name: settings}}]", false},
+		{"image: web:v3", true},
+	} {
+		container := fakeapi.Object("{name: web, " + step.spec + "}")
+		require.NoError(t, unstructured.SetNestedSlice(root.Object, []any{container}, "spec", "template", "spec", "containers"))
+		root.SetGeneration(int64(n))
+		_, affects := s.decider.decide(s.view.subject(i, root))
+		require.Equal(t, step.want, affects, step.spec)
+	}
+	require.NoError(t, unstructured.SetNestedField(root.Object, "shop", "spec", "template", "metadata", "labels", "app"))
+	_, affects := s.decider.decide(s.view.subject(i, root))
+	require.True(t, affects, "a Service can select its pods")
 }

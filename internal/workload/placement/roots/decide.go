@@ -7,6 +7,7 @@ import (
 	"sync"
 
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 )
 
 // decider decides where workloads run.
@@ -28,6 +29,7 @@ func newDecider(v *view) *decider {
 // objects that the workload needs. A mistake in an annotation must not move anything that runs.
 func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	neighbours := d.neighbours(sub.item, sub.workload.Hints)
+	needs := splitter.NeedsOf(sub.root.Unstructured)
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	last, _ := d.decisions.of(sub.item)
@@ -55,7 +57,7 @@ func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	next.clusters = slices.Sorted(maps.Keys(decision.Next))
 	// Leaves that are not wanted count until they are gone.
 	next.seen = fmt.Sprint(next.shares, next.divided, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(),
-		sub.root.GetGeneration(), sub.root.GetLabels())
+		needs, sub.root.GetLabels())
 	next.waits = len(decision.Goal) == 0 || decision.Unplaced > 0 || decision.Message != "" || sub.workload.Rebalance ||
 		len(next.stuck) > 0
 	next.everywhere = sub.workload.Hints.Spread == schedule.Duplicate

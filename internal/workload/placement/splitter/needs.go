@@ -1,6 +1,7 @@
 package splitter
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 
@@ -44,6 +45,13 @@ func FindNeeds(workloads []Placed, all map[Ref]*unstructured.Unstructured) Needs
 		}
 	}
 	return out
+}
+
+// NeedsOf identifies what FindNeeds reads of a workload: what its pods name, and the labels by which others select
+// them.
+func NeedsOf(u *unstructured.Unstructured) string {
+	pods, _ := podLabels(u)
+	return fmt.Sprint(Dependencies(u), " ", pods)
 }
 
 // needs is the state of FindNeeds.

@@ -115,3 +115,21 @@ func TestAComputeWorkspaceIsCreatedAgain(t *testing.T) {
 	c.cluster = "earlier"
 	require.ErrorContains(t, c.loop(t.Context()), "was created again: it is the logical cluster compute, and was earlier")
 }
+
+// A pass looks at the ConfigMaps of all clusters: there are thousands of them.
+func TestAnUnchangedReportIsNotUnpacked(t *testing.T) {
+	c, kcp, changes := newIdle(t, configMaps)
+	gr := schema.GroupResource{Group: "apps", Resource: "deployments"}
+	name := api.ConfigMapCluster("c1", gr)
+	kcp.Apply(t, "compute", "api/v1/configmaps", `{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`, namespace: default, ownerReferences: [{kind: Cluster, name: c1, uid: one}]}}`)
+	<-changes
+	reports := c.members.reports
+	reports.apis = []schema.GroupResource{gr}
+	cl := &api.Cluster{}
+	cl.Name, cl.UID = "c1", "one"
+	r := &reported{apis: map[schema.GroupResource]content{}}
+	require.NoError(t, reports.readCluster(t.Context(), cl, r))
+	require.ErrorContains(t, r.problem, "it has no key")
+	r.apis[gr] = content{version: r.apis[gr].version}
+	require.Less(t, testing.AllocsPerRun(10, func() { _ = reports.readCluster(t.Context(), cl, r) }), 10.0)
+}

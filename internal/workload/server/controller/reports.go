@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
 // reports are what syncers report about clusters that the controller cannot read: what they serve, in ConfigMaps that
@@ -47,7 +48,7 @@ type content struct {
 	// hash identifies the API. Empty: it could not be read yet.
 	hash string
 	// version identifies the ConfigMap that was read last. After a problem, an earlier one has the API.
-	version string
+	version uint64
 	problem error
 }
 
@@ -95,11 +96,17 @@ func (p *reports) isComplete(cl *api.Cluster, report heartbeat.Report) bool {
 func (p *reports) readCluster(ctx context.Context, cl *api.Cluster, r *reported) error {
 	var unchecked error
 	for _, gr := range p.apis {
-		o := p.object(configMaps, api.NamespaceLeases, api.ConfigMapCluster(cl.Name, gr))
-		if o == nil || !served.IsOf(o, cl.UID) || versionOf(o) == r.apis[gr].version {
+		name, last := api.ConfigMapCluster(cl.Name, gr), r.apis[gr]
+		version := p.set.Version(configMaps, watch.Key{Cluster: p.cluster, Namespace: api.NamespaceLeases, Name: name})
+		if version == last.version {
 			continue
 		}
-		next, err := p.content(ctx, gr, o, r.apis[gr])
+		o := p.object(configMaps, api.NamespaceLeases, name)
+		if o == nil || !served.IsOf(o, cl.UID) {
+			continue
+		}
+		last.version = version
+		next, err := p.content(ctx, gr, o, last)
 		if err != nil {
 			unchecked = fmt.Errorf("check the schema of %s of cluster %s: %w", gr, cl.Name, err)
 			break
@@ -115,16 +122,10 @@ func (p *reports) readCluster(ctx context.Context, cl *api.Cluster, r *reported)
 	return unchecked
 }
 
-// versionOf identifies an object with its content.
-func versionOf(o *unstructured.Unstructured) string {
-	return string(o.GetUID()) + " " + o.GetResourceVersion()
-}
-
 // content reads a ConfigMap, and returns what is known of the API then: one that cannot be read does not replace the
 // last one. A schema that kcp refuses becomes a problem of the API: it must not prevent the publication of others.
 func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstructured.Unstructured,
 	last content) (content, error) {
-	last.version = versionOf(o)
 	last.problem = nil
 	a, hash, err := served.Decode(gr, o)
 	if err != nil {

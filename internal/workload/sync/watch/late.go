@@ -229,6 +229,9 @@ func (s *source) next(k Key) bool {
 	if o == nil {
 		return false
 	}
+	if s.showsOwn(k, o) {
+		return true
+	}
 	h := held{}
 	u := &unstructured.Unstructured{}
 	err := u.UnmarshalJSON(o.raw)

@@ -90,6 +90,20 @@ func (s *source) shows(k Key, u *unstructured.Unstructured, h held) (held, bool)
 	return h, true
 }
 
+// showsOwn reports whether the watch brings what this process has written and the source already shows, so that it need
+// not be decoded. Then the write ends.
+func (s *source) showsOwn(k Key, o *late) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	own, waits := s.own[k]
+	if !waits || o.gone || own.deleted != "" || own.version != versionOf(o.ResourceVersion) {
+		return false
+	}
+	delete(s.own, k)
+	s.line.done(k, o)
+	return true
+}
+
 // merge adds to a list the objects that were written after it began. It returns the keys of the other objects that were
 // written: the list shows them. The source is locked.
 func (s *source) merge(next store, version uint64) (ended []Key) {

@@ -173,3 +173,18 @@ func TestWhatWasWrittenIsReportedWhenTheWatchShowsIt(t *testing.T) {
 		require.Empty(t, s.own)
 	}
 }
+
+// Half of what the watch of a scheduler brings are its own writes.
+func TestWhatWasWrittenIsNotDecodedAgain(t *testing.T) {
+	s := newOwnSource(t)
+	s.do(t, "list 5")
+	s.do(t, "wrote a@7")
+	own := brings(t, web("a@7"))
+	own.raw = []byte("cannot be decoded")
+	require.NoError(t, s.Add(own))
+	s.do(t, "decode")
+	require.Equal(t, "a@7", s.state())
+	require.Equal(t, 1, s.changed)
+	require.Empty(t, s.own)
+	require.Zero(t, s.line.bytes)
+}

@@ -250,6 +250,16 @@ func (s *Set) Class(r schema.GroupVersionResource, k Key) (class string, ok bool
 	return "", false
 }
 
+// Version identifies an object with its content. It is zero if no endpoint has the object, which it does not unpack.
+func (s *Set) Version(r schema.GroupVersionResource, k Key) uint64 {
+	for _, src := range s.of(r) {
+		if h := src.get(k); h.exists() {
+			return h.version
+		}
+	}
+	return 0
+}
+
 // List returns the objects of a resource, in the order of their keys.
 func (s *Set) List(r schema.GroupVersionResource) []Object {
 	type keyed struct {
