@@ -136,7 +136,11 @@ func TestReportsAreWatched(t *testing.T) {
 	add("c1")
 	leave := k.attach("c1", newCluster(t, "one", "1", ", paused: {type: boolean}"))
 	k.identify()
-	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "c1 is read")
+	k.eventually(func() bool {
+		report := k.Get(compute, leases, "default", "cluster-c1").GetAnnotations()["workloads.kcp.dev/report"]
+		return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" &&
+			strings.Contains(report, "clusterVersion") && !strings.Contains(report, "schemasProblem")
+	}, "c1 is read, and its syncer has nothing else to report")
 	leave()
 	const missing = "False SchemaIncompatible: deployments.apps: spec.paused: the field is missing"
 	add("c2")
