@@ -36,7 +36,7 @@ func (g *guard) nextRelease(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// wasCustom reports whether a server of virtual workspaces runs a program of the user: its tag is no release of kcp.
+// wasCustom reports whether a server of virtual workspaces runs a user's program, whose tag is not a kcp release.
 func wasCustom(c *topology.Component, live *unstructured.Unstructured) bool {
 	if c.Kind != topology.VirtualWorkspaces || live == nil {
 		return false
