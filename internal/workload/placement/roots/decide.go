@@ -58,10 +58,9 @@ func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	// Leaves that are not wanted count until they are gone.
 	next.seen = fmt.Sprint(next.shares, next.divided, slices.Sorted(maps.Keys(sub.leaves)), sub.root.GetUID(),
 		needs, sub.root.GetLabels())
-	next.waits = len(decision.Goal) == 0 || decision.Unplaced > 0 || decision.Message != "" || sub.workload.Rebalance ||
+	waits := len(decision.Goal) == 0 || decision.Unplaced > 0 || decision.Message != "" || sub.workload.Rebalance ||
 		len(next.stuck) > 0
-	next.everywhere = sub.workload.Hints.Spread == schedule.Duplicate
-	d.decisions.remember(sub.item, next)
+	d.decisions.remember(sub.item, next, waits, sub.workload.Hints.Spread == schedule.Duplicate)
 	return decision, last.seen != next.seen
 }
 

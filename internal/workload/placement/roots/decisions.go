@@ -31,19 +31,24 @@ type decided struct {
 	moved moves
 	// stuck has since when replicas have not been available, by cluster.
 	stuck map[string]time.Time
-	// waits means that another cluster or more room can change it, and everywhere that it goes to each cluster.
-	waits, everywhere bool
 }
 
-// decisions are the last decision about each workload, and the states of the clusters.
+// decisions are the last decision about each workload, and what changes it.
 type decisions struct {
 	mu  sync.Mutex
 	all map[item]decided
+	// on has the workloads by cluster, waiting those that another cluster or more room can change, and everywhere those
+	// that go to each cluster.
+	on                  map[string]map[item]bool
+	waiting, everywhere map[item]bool
 	// fingerprints are the states that the last decisions depended on, by cluster.
 	fingerprints map[string]fingerprint
 }
 
-func newDecisions() *decisions { return &decisions{all: map[item]decided{}} }
+func newDecisions() *decisions {
+	return &decisions{all: map[item]decided{}, on: map[string]map[item]bool{}, waiting: map[item]bool{},
+		everywhere: map[item]bool{}}
+}
 
 // of returns the last decision about a workload, if there is one.
 func (d *decisions) of(i item) (decided, bool) {
@@ -53,11 +58,24 @@ func (d *decisions) of(i item) (decided, bool) {
 	return last, known
 }
 
-// remember keeps a decision.
-func (d *decisions) remember(i item, next decided) {
+// remember keeps a decision, and what would change it.
+func (d *decisions) remember(i item, next decided, waits, everywhere bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.unlink(i)
 	d.all[i] = next
+	for _, c := range next.clusters {
+		if d.on[c] == nil {
+			d.on[c] = map[item]bool{}
+		}
+		d.on[c][i] = true
+	}
+	if waits {
+		d.waiting[i] = true
+	}
+	if everywhere {
+		d.everywhere[i] = true
+	}
 }
 
 // count counts the moves of a decision whose leaves are written.
@@ -73,7 +91,17 @@ func (d *decisions) count(i item, moved moves) {
 func (d *decisions) forget(i item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
+	d.unlink(i)
 	delete(d.all, i)
+}
+
+// unlink removes a workload from the indexes. The decisions are locked.
+func (d *decisions) unlink(i item) {
+	for _, c := range d.all[i].clusters {
+		delete(d.on[c], i)
+	}
+	delete(d.waiting, i)
+	delete(d.everywhere, i)
 }
 
 // near sets the clusters with objects that a workload wants to be near to, or not: leaves in the same namespace, and
@@ -96,7 +124,7 @@ func (d *decisions) near(all []neighbour, w *schedule.Workload) {
 
 // affected returns the workloads that a change of the clusters affects: workloads with a share in a cluster whose state
 // has changed, and, if any cluster has changed, workloads that wait for one, or that go to each.
-func (d *decisions) affected(f facts, now time.Time) (out []item) {
+func (d *decisions) affected(f facts, now time.Time) map[item]bool {
 	next := map[string]fingerprint{}
 	for _, c := range f.Clusters {
 		next[c.Name] = fingerprintOf(c, f.serving, now)
@@ -105,25 +133,24 @@ func (d *decisions) affected(f facts, now time.Time) (out []item) {
 	defer d.mu.Unlock()
 	names := maps.Clone(next)
 	maps.Copy(names, d.fingerprints)
-	changed := map[string]bool{}
+	out := map[item]bool{}
+	anyState := false
 	anyRoom := false
 	for name := range names {
 		was := d.fingerprints[name]
 		is := next[name]
 		if was.state != is.state {
-			changed[name] = true
+			anyState = true
+			maps.Copy(out, d.on[name])
 		}
 		anyRoom = anyRoom || was.room != is.room
 	}
 	d.fingerprints = next
-	if len(changed) == 0 && !anyRoom {
-		return nil
+	if anyState || anyRoom {
+		maps.Copy(out, d.waiting)
 	}
-	on := func(cluster string) bool { return changed[cluster] }
-	for i, last := range d.all {
-		if last.waits || last.everywhere && len(changed) > 0 || slices.ContainsFunc(last.clusters, on) {
-			out = append(out, i)
-		}
+	if anyState {
+		maps.Copy(out, d.everywhere)
 	}
 	return out
 }

@@ -142,7 +142,7 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	}
 	scheduled := next.Published.scheduled()
 	if slices.Equal(before.Published.scheduled(), scheduled) && before.Rebalance == next.Rebalance {
-		for _, i := range affected {
+		for i := range affected {
 			s.queue.Add(i)
 		}
 		return
