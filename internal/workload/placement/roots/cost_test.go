@@ -63,7 +63,7 @@ func TestANamespaceCostsWhatIsInIt(t *testing.T) {
 	}
 	once()
 	require.Equal(t, 1, s.queue.Len())
-	require.Less(t, allocs(once), 50.0)
+	require.Less(t, allocs(once), 100.0, "the other namespace has 400 objects. The race detector allocates, too")
 }
 
 // Leaves are counted when they change, and not when they are read.
