@@ -277,6 +277,24 @@ func TestReleasesOfTheUsersServers(t *testing.T) {
 	})
 }
 
+// A server without a command may be kcp's: nothing shows that its program is the user's.
+func TestReleasesOfAServerWithoutACommand(t *testing.T) {
+	of := func(version string) string {
+		return "spec: {version: " + version + ", virtualWorkspaces: [{name: vw}]}\n"
+	}
+	inWorld(t, minimal+of("v0.32.3"), func(t *testing.T, w *world) {
+		w = edited(t, w, of("v0.31.6"))
+		w.rt.Edit("Deployment/kcp/demo-vw-vw", func(o *unstructured.Unstructured) {
+			containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
+			require.NoError(t, err)
+			delete(containers[0].(map[string]any), "command")
+			require.NoError(t, unstructured.SetNestedSlice(o.Object, containers, "spec", "template", "spec", "containers"))
+		})
+		_, err := w.run(t)
+		requireRefused(t, err, []string{"root-shard", "front-proxy/main", "virtual-workspaces/vw"})
+	})
+}
+
 func setImage(t *testing.T, o *unstructured.Unstructured, image string) {
 	t.Helper()
 	containers, _, err := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")

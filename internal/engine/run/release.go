@@ -42,11 +42,12 @@ func wasCustom(c *topology.Component, live *unstructured.Unstructured) bool {
 		return false
 	}
 	containers, _, _ := unstructured.NestedSlice(live.Object, "spec", "template", "spec", "containers")
-	return !slices.ContainsFunc(containers, func(of any) bool {
-		container, _ := of.(map[string]any)
+	for _, c := range containers[:min(1, len(containers))] { // the one that has the tag
+		container, _ := c.(map[string]any)
 		command, _, _ := unstructured.NestedStringSlice(container, "command")
-		return slices.Contains(command, "/"+c.Kind.Program())
-	})
+		return len(command) > 0 && !slices.Contains(command, "/"+topology.VirtualWorkspaces.Program())
+	}
+	return false
 }
 
 // nextReleaseOf refuses a release of one component. wrote is the release that wrote its data.
