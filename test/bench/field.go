@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -209,12 +208,8 @@ func usable(c *api.Cluster) bool {
 }
 
 func (f *field) startSyncer(cluster, kubeconfig string) error {
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
-		return err
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
 		return err
 	}
 	log, err := os.Create(filepath.Join(f.dir, "syncer.log"))

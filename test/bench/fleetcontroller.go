@@ -6,7 +6,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -31,12 +30,8 @@ users: [{name: kcp}], clusters: [{name: kcp, cluster: {server: %q}}]}`, kcp)
 	if err := os.WriteFile(kubeconfig, []byte(text), 0o600); err != nil {
 		return nil, err
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	address, err := freeAddress()
 	if err != nil {
-		return nil, err
-	}
-	address := l.Addr().String()
-	if err := l.Close(); err != nil {
 		return nil, err
 	}
 	c := &fleetController{metrics: "http://" + address + "/metrics"}
