@@ -170,7 +170,9 @@ func TestWhatRunningPodsNeedStays(t *testing.T) {
 	s.eventually(func() bool { return s.on(configMaps, "files") == "c1" && s.leaves() == "c1=2" }, "there")
 	first := s.Get("1a", configMaps, "shop", "files--c1").GetUID()
 	s.deploy(strings.ReplaceAll(shop, "name: files", "name: files2"))
-	s.eventually(func() bool { return s.on(configMaps, "files2") == "c1" }, "the next one")
+	s.eventually(func() bool {
+		return s.on(configMaps, "files2") == "c1" && strings.Contains(fmt.Sprint(s.Get("1a", deployments, "shop", "web--c1")), "files2")
+	}, "the next revision")
 	there := func() {
 		t.Helper()
 		leaf := s.Get("1a", configMaps, "shop", "files--c1")
