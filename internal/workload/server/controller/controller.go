@@ -75,8 +75,8 @@ type controller struct {
 	Options
 	*workspace
 	judge heartbeat.Judge
-	// converted are the Clusters as they were read last, by name.
-	converted map[string]*api.Cluster
+	// converted are the Clusters as they were read last, by their versions in the set.
+	converted map[uint64]*api.Cluster
 	members   *members
 	reports   *reports
 	policies  *policies
@@ -87,9 +87,11 @@ type controller struct {
 	seen atomic.Pointer[seen]
 	// wake ends a wait: something has changed.
 	wake chan struct{}
-	// counted is when the objects of the clusters were counted last, and leaves are the numbers of this pass.
+	// counted is when the objects of the clusters were counted last.
 	counted time.Time
-	leaves  func() map[string]roots.Leaves
+	// leaves and verdicts are those of the clusters in this pass, by name.
+	leaves   func() map[string]roots.Leaves
+	verdicts map[string]heartbeat.Verdict
 }
 
 // newController returns a controller whose workspace is not read yet.
@@ -198,7 +200,8 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	ids := identities{clusters, c.uid}
 	c.leaves = sync.OnceValue(c.roots.LeavesByCluster)
 	c.members.update(ctx, ids)
-	if err := c.reports.read(ctx, clusters); err != nil && ctx.Err() == nil {
+	c.evaluate(clusters)
+	if err := c.reports.read(ctx, clusters, c.verdicts); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot read what syncers report, retrying")
 	}
 	if err := c.publisher.publish(ctx, ids); err != nil && ctx.Err() == nil {
@@ -257,17 +260,22 @@ func (c *controller) rebalanceRequest() string {
 func (c *controller) clusters(ctx context.Context) []*api.Cluster {
 	var out []*api.Cluster
 	known := c.converted
-	c.converted = map[string]*api.Cluster{}
-	for _, o := range c.set.List(api.ClusterGVR()) {
-		cl := known[o.GetName()]
-		if cl == nil || cl.UID != o.GetUID() || cl.ResourceVersion != o.GetResourceVersion() {
+	c.converted = map[uint64]*api.Cluster{}
+	for _, k := range c.set.Keys(api.ClusterGVR(), "") {
+		version := c.set.Version(api.ClusterGVR(), k)
+		cl := known[version]
+		if cl == nil {
+			o, ok := c.set.Get(api.ClusterGVR(), k)
+			if !ok {
+				continue // it is gone by now
+			}
 			var err error
 			if cl, err = api.ClusterOf(o.Unstructured); err != nil {
 				klog.FromContext(ctx).Error(err, "Cannot read a Cluster")
 				continue
 			}
 		}
-		c.converted[cl.Name] = cl
+		c.converted[version] = cl
 		out = append(out, new(*cl)) // a pass replaces its metadata and its status
 	}
 	slices.SortFunc(out, func(a, b *api.Cluster) int {

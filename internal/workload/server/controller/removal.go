@@ -37,6 +37,14 @@ func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 	if leaves.Count > 0 || !leaves.Complete {
 		return nil
 	}
+	// The watch may still show a Cluster that is gone, and another one can have its name.
+	live, err := c.client.Resource(api.ClusterGVR()).Get(ctx, cl.Name, metav1.GetOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove Cluster %s: %w", cl.Name, err)
+	}
+	if err != nil || live.GetUID() != cl.UID {
+		return nil
+	}
 	for _, gone := range []func() error{
 		func() error {
 			return c.client.Resource(exports).Delete(ctx, api.ExportCluster(cl.Name), metav1.DeleteOptions{})

@@ -53,7 +53,7 @@ type content struct {
 }
 
 // read reads the ConfigMaps that have changed. It fails if kcp could not check some of them: the next pass reads them.
-func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
+func (p *reports) read(ctx context.Context, clusters []*api.Cluster, verdicts map[string]heartbeat.Verdict) error {
 	known := p.of
 	p.of = map[string]*reported{}
 	var problems []error
@@ -67,12 +67,9 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster) error {
 			r.Name = cl.Name
 		}
 		p.of[cl.Name] = r
-		if lease := p.lease(cl.Name); lease != nil {
-			// writeStatus reports a Lease without a report.
-			if report, err := heartbeat.ReportOf(lease); err == nil {
-				r.uid = report.ClusterUID
-				r.complete = r.complete || p.isComplete(cl, report)
-			}
+		if v := verdicts[cl.Name]; v.Reported {
+			r.uid = v.Report.ClusterUID
+			r.complete = r.complete || p.isComplete(cl, v.Report)
 		}
 		if r.uid != "" && r.complete { // without the UID, it can be a cluster that has no part in the schemas
 			problems = append(problems, p.readCluster(ctx, cl, r))

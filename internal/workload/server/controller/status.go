@@ -32,17 +32,26 @@ type draft struct {
 	problem error
 }
 
+// evaluate judges all clusters by their Leases.
+func (c *controller) evaluate(clusters []*api.Cluster) {
+	now := c.Now()
+	if slices.ContainsFunc(c.set.Failures(), func(f watch.Failure) bool { return f.Resource == heartbeat.Leases }) {
+		c.judge.Blind(now)
+	}
+	c.verdicts = map[string]heartbeat.Verdict{}
+	for _, cl := range clusters {
+		c.verdicts[cl.Name] = c.judge.Evaluate(cl, c.lease(cl.Name), now)
+	}
+}
+
 // drafts returns the next status of each cluster, except for the condition Evicted.
 func (c *controller) drafts(ctx context.Context, ids identities, now time.Time) (all []*draft) {
 	count := now.Sub(c.counted) >= c.every(countInterval)
 	if count {
 		c.counted = now
 	}
-	if slices.ContainsFunc(c.set.Failures(), func(f watch.Failure) bool { return f.Resource == heartbeat.Leases }) {
-		c.judge.Blind(now)
-	}
 	for _, cl := range ids.clusters {
-		d := &draft{Cluster: cl, next: cl.Status, verdict: c.judge.Evaluate(cl, c.lease(cl.Name), now)}
+		d := &draft{Cluster: cl, next: cl.Status, verdict: c.verdicts[cl.Name]}
 		d.next.Conditions = slices.Clone(cl.Status.Conditions)
 		switch {
 		case c.publisher.published == nil && d.next.Leaves != nil:

@@ -47,7 +47,9 @@ type Verdict struct {
 	// Conditions are HeartbeatHealthy, Reachable and Ready. Conditions from before the judge started have times, the
 	// others do not.
 	Conditions []metav1.Condition
-	Report     Report
+	// Report is the last report, and Reported reports whether it could be read.
+	Report   Report
+	Reported bool
 	// Holder is the process of the syncer, and LastHeartbeat when its last heartbeat came: zero if none has.
 	Holder        string
 	LastHeartbeat time.Time
@@ -106,6 +108,7 @@ func (j *Judge) Evaluate(cl *api.Cluster, lease *unstructured.Unstructured, now 
 	out.Holder = r.holder
 	out.LastHeartbeat = r.at
 	out.Report = r.report
+	out.Reported = r.lease != nil && r.err == nil
 	out.Report.Capacity = capped(r.report.Capacity, cl.Spec.MaxCapacity)
 	switch h := meta.FindStatusCondition(out.Conditions, api.ConditionHeartbeatHealthy); {
 	case h == nil || h.Status == metav1.ConditionFalse:
