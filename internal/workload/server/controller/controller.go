@@ -89,7 +89,7 @@ type controller struct {
 	wake chan struct{}
 	// counted is when the objects of the clusters were counted last.
 	counted time.Time
-	// leaves and verdicts are those of the clusters in this pass, by name.
+	// leaves and verdicts are what this pass knows of the clusters, by name.
 	leaves   func() map[string]roots.Leaves
 	verdicts map[string]heartbeat.Verdict
 }

@@ -98,6 +98,16 @@ func TestARenewedLeaseNeedsNoPass(t *testing.T) {
 		beat(renewed, "{}")
 		require.False(t, c.woken())
 	}
+	capacity := func(allocatable, requested string) string {
+		return `{"capacity":{"allocatable":{"cpu":"` + allocatable + `"},"requested":{"cpu":"` + requested + `"}}}`
+	}
+	beat("4.1", capacity("8", "1"))
+	require.True(t, c.woken(), "a capacity")
+	beat("4.2", capacity("8", "2"))
+	require.False(t, c.woken(), "pods come and go all the time")
+	beat("4.3", capacity("16", "2"))
+	require.True(t, c.woken(), "a node joins")
+	require.Equal(t, "2", c.judge.Evaluate(cl, nil, c.Now()).Report.Capacity.Requested.Cpu().String(), "the next pass sees it")
 	beat("5", `{"reason":"Unreachable"}`)
 	require.True(t, c.woken(), "another report")
 	kcp.Apply(t, "compute", leasePath, "{apiVersion: coordination.k8s.io/v1, kind: Lease, metadata: {name: other, namespace: default}, spec: {holderIdentity: one}}")

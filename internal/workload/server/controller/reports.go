@@ -53,7 +53,8 @@ type content struct {
 }
 
 // read reads the ConfigMaps that have changed. It fails if kcp could not check some of them: the next pass reads them.
-func (p *reports) read(ctx context.Context, clusters []*api.Cluster, verdicts map[string]heartbeat.Verdict) error {
+func (p *reports) read(ctx context.Context, clusters []*api.Cluster,
+	verdicts map[string]heartbeat.Verdict) error {
 	known := p.of
 	p.of = map[string]*reported{}
 	var problems []error

@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/equality"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -74,7 +75,8 @@ func (j *Judge) Forget(cluster string) {
 }
 
 // Renew records a Lease that has changed. It reports whether the verdict about the cluster can be another one. It is
-// not if the syncer of a cluster that is known has only renewed the Lease, as in nearly all changes.
+// not if the syncer of a cluster that is known has only renewed the Lease, as in nearly all changes, or only reports
+// other requests of pods: decisions do not wait for them.
 func (j *Judge) Renew(lease *unstructured.Unstructured, now time.Time) bool {
 	j.mu.Lock()
 	defer j.mu.Unlock()
@@ -83,9 +85,10 @@ func (j *Judge) Renew(lease *unstructured.Unstructured, now time.Time) bool {
 		return false // the Lease of something else, or of a Cluster that Evaluate begins with
 	}
 	known := r.lease != nil && !r.at.IsZero() && !r.expired(now) && r.err == nil
-	same := known && Cut(holderOf(lease)) == r.holder && reportText(lease) == reportText(r.lease)
+	was := *r
 	r.update(lease, now)
-	return !same
+	return !known || r.err != nil || r.holder != was.holder ||
+		!equality.Semantic.DeepEqual(r.report.withoutRequests(), was.report.withoutRequests())
 }
 
 // Evaluate judges a cluster by its Lease, which is nil if it does not exist.

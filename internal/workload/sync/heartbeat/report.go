@@ -85,6 +85,16 @@ func ReportOf(lease *unstructured.Unstructured) (Report, error) {
 	return out, nil
 }
 
+// withoutRequests returns the report without what pods request.
+func (r Report) withoutRequests() Report {
+	if r.Capacity != nil {
+		capacity := *r.Capacity
+		capacity.Requested = nil
+		r.Capacity = &capacity
+	}
+	return r
+}
+
 // confine cuts texts, and drops what is not credible.
 func (r *Report) confine() {
 	for _, text := range []*string{
