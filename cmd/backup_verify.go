@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -36,6 +37,13 @@ The exit code is 0 if all fits together, 1 if something does not, and 2 if the b
 	return c
 }
 
+// verification is the result in machineFormats.
+type verification struct {
+	APIVersion string `json:"apiVersion"`
+	Kind       string `json:"kind"`
+	*backup.Verified
+}
+
 func (o *backupVerifyOptions) run(ctx context.Context, arg string) error {
 	target, name, err := splitArchive(o.env, arg)
 	if err != nil {
@@ -51,7 +59,7 @@ func (o *backupVerifyOptions) run(ctx context.Context, arg string) error {
 		return orUnknown(err)
 	}
 	if o.output != "" {
-		err = encode(o.env.Streams.Out, o.output, found)
+		err = encode(o.env.Streams.Out, o.output, verification{v1alpha1.APIVersion, "BackupVerification", found})
 	} else {
 		o.print(found)
 	}

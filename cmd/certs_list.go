@@ -91,6 +91,7 @@ func certificatesOf(ctx context.Context, s *session) (*pki.List, error) {
 		return unknown
 	})
 	l.Store = s.store().String()
+	l.Unreachable = plan.ClustersOf(lost)
 	return l, markLost(ctx, s, l, state)
 }
 
@@ -222,6 +223,11 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 		if r := o.remedy(i); !slices.Contains(remedies, r) {
 			remedies = append(remedies, r)
 		}
+	}
+	if len(ending) == 0 && len(l.Unreachable) > 0 {
+		return clierr.New(clierr.Unknown, "run it again when they answer",
+			"the certificates are not known of clusters that cannot be reached: %s",
+			strings.Join(l.Unreachable, ", "))
 	}
 	if len(ending) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", s.topology.Name, &o.within)

@@ -29,6 +29,8 @@ const (
 const (
 	sources   = "kcpctl.dev/sources" // the annotation of marked flags
 	envPrefix = "KCPCTL_"
+	// forClusters is the annotation of flags that --local cannot be used with.
+	forClusters = "kcpctl.dev/for-clusters"
 )
 
 // allow marks flags whose values may come from some sources.
@@ -67,14 +69,15 @@ func (s source) settable(c *cobra.Command) []string {
 	return slices.Compact(out)
 }
 
-// setFromSources sets the flags that were not given from KCPCTL_* variables and from the configuration file.
+// setFromSources sets the flags that were not given from KCPCTL_* variables and from the configuration file. With
+// --local, those for clusters have no meaning.
 func setFromSources(env *Env, c *cobra.Command) error {
 	file, err := readConfig(c.Root())
 	if err != nil {
 		return err
 	}
 	var errs []error
-	c.Flags().VisitAll(func(f *pflag.Flag) {
+	assign := func(f *pflag.Flag) {
 		if f.Changed || f.Name == "help" {
 			return
 		}
@@ -96,6 +99,16 @@ func setFromSources(env *Env, c *cobra.Command) error {
 		}
 		if err := c.Flags().Set(f.Name, value); err != nil {
 			errs = append(errs, clierr.New(clierr.BadInput, "", "%s: %w", from, plainFlagError(err)))
+		}
+	}
+	local := c.Flags().Lookup("local")
+	if local != nil {
+		assign(local)
+	}
+	c.Flags().VisitAll(func(f *pflag.Flag) {
+		noMeaning := local != nil && local.Value.String() == "true" && f.Annotations[forClusters] != nil
+		if f != local && !noMeaning {
+			assign(f)
 		}
 	})
 	return errors.Join(errs...)

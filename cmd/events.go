@@ -48,6 +48,9 @@ func wantsEvents(c *cobra.Command, args []string) bool {
 	if f == nil || f.Annotations[reportsEvents] == nil {
 		return false
 	}
+	if dash := slices.Index(args, "--"); dash >= 0 {
+		args = args[:dash] // what follows is a command of the user
+	}
 	return f.Value.String() == outputJSON || slices.ContainsFunc(
 		[]string{"-ojson", "-o=json", "-o json", "--output=json", "--output json"}, func(typed string) bool {
 			return strings.Contains(" "+strings.Join(args, " ")+" ", " "+typed+" ")

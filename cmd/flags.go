@@ -74,6 +74,7 @@ func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
 	flags.StringVar(&f.pkiDir, "pki-dir", "",
 		"directory with the certificates and keys, instead of the setup's PKI store")
 	allow(flags, anywhere, "file", "kubeconfig", "context", "namespace", "as", "as-group")
+	annotate(flags, forClusters, []string{"true"}, "kubeconfig", "context", "namespace", "as", "as-group")
 	// The configuration file is shared by all setups, and each setup has its own certificates.
 	allow(flags, []source{environment}, "pki-dir")
 	listUnder(flags, GroupConnection, "file", "kubeconfig", "context", "namespace", "as", "as-group", "pki-dir")
@@ -108,7 +109,8 @@ func (f *setupFlags) placeOnCluster(file *setup.File) error {
 	}
 	clusters := file.Setup.Spec.Clusters
 	if len(clusters) > 1 {
-		return clierr.New(clierr.BadInput, "set them in the file, under spec.clusters",
+		return clierr.New(clierr.BadInput, "set them in the file, under spec.clusters, and omit the flags; they can "+
+			"also come from variables such as KCPCTL_NAMESPACE or the configuration file: -n '' overrides it",
 			"--kubeconfig, --context and --namespace work for single-cluster setups only, and %s has %d clusters",
 			file.Name, len(clusters))
 	}

@@ -178,6 +178,8 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	case o.merge && o.portForward:
 		return clierr.New(clierr.BadInput, "write it to a file with -o",
 			"a --port-forward kubeconfig works only while kcpctl runs and cannot be merged")
+	case !o.merge && (o.use || o.contextName != ""):
+		return clierr.New(clierr.BadInput, "add --merge", "--use and --context-name can only be used with --merge")
 	case o.merge && o.output != "":
 		return clierr.New(clierr.BadInput, "use one of them", "--merge and --output cannot be used together")
 	case len(o.command) > 0 && (o.merge || o.output != ""):

@@ -228,9 +228,6 @@ func (o *upOptions) endEphemeral(ctx context.Context, s *session, err error) err
 	} else if err == nil {
 		err = during(ctx, s, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: o.command}).handOver)
 	}
-	if clierr.Code(err) == clierr.Conflict {
-		return err // another run changes the setup
-	}
 	return errors.Join(err, stop(ctx, l.StopAll, l.Purge))
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
@@ -50,6 +51,33 @@ func rejectSecondValues(c *cobra.Command) {
 	for _, sub := range c.Commands() {
 		rejectSecondValues(sub)
 	}
+}
+
+// rejectEmptyValues makes an empty argument fail, and a flag that is given without a value: in a script, the variable
+// that should have it is not set, and without it a command does more, such as for all shards. An empty flag can replace
+// the value of a source.
+func rejectEmptyValues(c *cobra.Command, args []string) error {
+	if strings.HasPrefix(c.Name(), cobra.ShellCompRequestCmd) {
+		return nil // the shell completes an empty word
+	}
+	if n := c.ArgsLenAtDash(); n >= 0 {
+		args = args[:n] // what follows is a command of the user
+	}
+	var errs []error
+	if slices.Contains(args, "") {
+		errs = append(errs, clierr.New(clierr.BadInput, "omit it, or set the variable that should have it",
+			"an argument of %s is empty", c.CommandPath()))
+	}
+	c.Flags().Visit(func(f *pflag.Flag) {
+		list, isList := f.Value.(pflag.SliceValue)
+		empty := f.Value.Type() == "string" && f.Value.String() == "" ||
+			isList && (len(list.GetSlice()) == 0 || slices.Contains(list.GetSlice(), ""))
+		if empty && f.Annotations[sources] == nil {
+			errs = append(errs, clierr.New(clierr.BadInput, "omit it, or set the variable that should have its value",
+				"--%s has no value", f.Name))
+		}
+	})
+	return errors.Join(errs...)
 }
 
 // flagError is the error for flags that cannot be parsed.

@@ -45,6 +45,7 @@ func Outputs() []Output {
 		{"explanation", "workloads explain", explanation{}},
 		{"moves", "workloads rebalance", list[moveItem]{}},
 		{"backups", "backup list", backupList{}},
+		{"verification", "backup verify", verification{}},
 		{"tears", "restore repair", tearList{}},
 		{"version", "version", version.Info{}},
 	}

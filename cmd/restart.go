@@ -102,10 +102,12 @@ func (o *restartOptions) restart(ctx context.Context, s *session, selected []top
 		},
 	}.run(ctx, s)
 	switch {
-	case err != nil || o.wait.output == outputJSON:
+	case err != nil:
 		return o.setup.explainUnapplied(err)
 	case o.dryRun == dryRunServer:
 		o.env.printPlan(res.Plan)
+		return res.Refused
+	case o.wait.output == outputJSON:
 		return nil
 	}
 	fmt.Fprintf(o.env.Streams.Err, "\n%s of kcp %q restarted.\n",

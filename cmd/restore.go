@@ -162,16 +162,17 @@ func joinIDs(p *backup.Plan) string {
 
 // print prints what a restore would do.
 func (o *restoreOptions) print(s *session, p *backup.Plan) {
-	out := o.env.Streams.Out
 	for _, id := range p.Restored {
-		fmt.Fprintf(out, "%s: data would be replaced (dry run)\n", id)
+		o.env.print(fmt.Sprintf("%s: data would be replaced (dry run)\n", id))
 	}
 	for _, id := range p.Emptied {
-		fmt.Fprintf(out, "%s: would begin empty (dry run)\n", id)
+		o.env.print(fmt.Sprintf("%s: would begin empty (dry run)\n", id))
 	}
 	if p.Keys {
-		fmt.Fprintf(out, "installation %s: authorities and record would be restored (dry run)\n",
-			p.Verified.Manifest.Installation)
+		o.env.print(fmt.Sprintf("installation %s: authorities and record would be restored (dry run)\n",
+			p.Verified.Manifest.Installation))
 	}
-	(&backupVerifyOptions{env: o.env}).print(p.Verified)
+	if o.env.events == nil {
+		(&backupVerifyOptions{env: o.env}).print(p.Verified)
+	}
 }

@@ -114,6 +114,9 @@ cert-manager and no CRDs.`,
 			if wantsEvents(c, nil) {
 				env.startEvents(c)
 			}
+			if err := rejectEmptyValues(c, args); err != nil {
+				return err
+			}
 			if err := setFromSources(env, c); err != nil {
 				return err
 			}

@@ -88,7 +88,8 @@ func ownNext(st *status.Status) string {
 // remove or move something are repeated, and up completes all others.
 func completion(command string) string {
 	command = strings.TrimPrefix(command, "kcpctl ")
-	for _, repeated := range []string{"down", "remove-shard", "move", "rebalance", "etcd replace-member"} {
+	for _, repeated := range []string{"down", "remove-shard", "cluster remove", "move", "rebalance",
+		"etcd replace-member"} {
 		if command == repeated || strings.HasPrefix(command, repeated+" ") {
 			return command
 		}

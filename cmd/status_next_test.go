@@ -209,7 +209,8 @@ func TestStatusTreeFromOutside(t *testing.T) {
 func TestCompletion(t *testing.T) {
 	for command, want := range map[string]string{
 		"kcpctl move root:a --to beta": "move root:a --to beta", "kcpctl rebalance": "rebalance",
-		"kcpctl workloads rebalance": "up", "kcpctl remove-shard a": "remove-shard a", "kcpctl restart shard/a": "up",
+		"kcpctl workloads rebalance": "up", "kcpctl remove-shard a": "remove-shard a",
+		"kcpctl cluster remove c1": "cluster remove c1", "kcpctl cluster add c1": "up", "kcpctl restart shard/a": "up",
 	} {
 		require.Equal(t, want, completion(command))
 	}

@@ -131,6 +131,9 @@ func (o *upOptions) validate() error {
 	if o.foreground && !o.setup.local.enabled {
 		return clierr.New(clierr.BadInput, "add --local", "--foreground requires --local")
 	}
+	if o.foreground && o.dryRun != dryRunNone {
+		return clierr.New(clierr.BadInput, "omit one of them", "--dry-run starts nothing that --foreground could stop")
+	}
 	if err := o.validateEphemeral(); err != nil {
 		return err
 	}
@@ -228,6 +231,7 @@ func (o *upOptions) run(ctx context.Context) error {
 		err = res.Refused // after what a dry run has shown
 	}
 	switch {
+	case clierr.Code(err) == clierr.Conflict: // another run changes the setup: what runs is not of this one
 	case o.ephemeral:
 		return o.endEphemeral(ctx, s, err)
 	case o.foreground:

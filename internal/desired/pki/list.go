@@ -25,6 +25,8 @@ type List struct {
 	Items []Item `json:"items"`
 	// Rotations are the rotations in progress, by Rotation.Key: server-ca, service-account-key.
 	Rotations map[string]Phase `json:"rotations,omitempty"`
+	// Unreachable are the clusters that cannot be reached: the items have no certificates of components there.
+	Unreachable []string `json:"unreachable,omitempty"`
 }
 
 // ItemType is the type of an Item.
