@@ -249,7 +249,7 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 		return fmt.Sprintf("%s runs on %d clusters", k, len(sites)), skipped
 	}
 	status, reason := conditionOf(root, api.ConditionSynced)
-	if refusals[reason] {
+	if refusals[reason] || reason == api.ReasonUnprotected && refusedMessage(root) {
 		return "", true // what runs there is not reported either
 	}
 	if n := number(root, "status", "readyReplicas"); n != wanted {
@@ -259,6 +259,12 @@ func (w *world) unplaced(k string, usable map[*site]bool) (problem string, skipp
 		return fmt.Sprintf("%s is not synced: %s", k, reason), skipped
 	}
 	return "", skipped
+}
+
+// refusedMessage reports whether pods wait for a guard that a cluster refuses until a user has looked.
+func refusedMessage(root *unstructured.Unstructured) bool {
+	c := api.ConditionIn(root, api.ConditionSynced)
+	return slices.ContainsFunc(sortedKeys(refusals), func(reason string) bool { return strings.Contains(c.Message, ": "+reason+": ") })
 }
 
 // full reports whether no site has room for another pod.
