@@ -175,6 +175,14 @@ func TestNamesOfLeavesAreValidAndDifferent(t *testing.T) {
 	})
 }
 
+func TestALongNameOfAClusterIsPossible(t *testing.T) {
+	for n := range 80 {
+		cluster := strings.Repeat("c", n)
+		require.True(t, strings.HasSuffix(api.LeafName("web", cluster), "--"+cluster))
+		require.True(t, strings.HasSuffix(api.LeafName(strings.Repeat("n", 70), cluster), "--"+cluster))
+	}
+}
+
 func TestNamespacesOfWorkspacesDiffer(t *testing.T) {
 	seen := map[string]string{}
 	for _, setup := range []string{"a", "b"} {

@@ -77,7 +77,7 @@ func ValidateClusterName(name string) error {
 }
 
 // LeafName returns the name of the leaf of a root on a cluster: <name>--<cluster>, or <part of name>-<hash>--<cluster>
-// if that would be longer than 63 characters.
+// if that would be longer than 63 characters. If the cluster has no valid name, the leaf has none either.
 func LeafName(root, cluster string) string {
 	if name := root + separator + cluster; len(name) <= maxName {
 		return name
@@ -101,7 +101,7 @@ func DownstreamLabels(setup, workspace, namespace string) map[string]string {
 
 // withHash returns as much of the name as fits, and a hash of the parts.
 func withHash(name string, limit int, parts ...string) string {
-	name = name[:min(len(name), limit-hashLength-1)]
+	name = name[:min(len(name), max(0, limit-hashLength-1))]
 	// A name that was cut can end with a character that is only allowed within names.
 	return strings.TrimRight(name, "-.") + "-" + Hash(hashLength, parts...)
 }

@@ -2,9 +2,7 @@ package roots
 
 import (
 	"cmp"
-	"encoding/json"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -71,10 +69,8 @@ func (f *followers) misnamed(i item, root *unstructured.Unstructured) string {
 
 // unsynced returns the message about a leaf that a root needs, and that its syncer cannot write to its cluster, or "".
 func (f *followers) unsynced(i item, root *unstructured.Unstructured, needed item) string {
-	var placement api.Placement
-	_ = json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) // nothing if it is not valid
 	last, _ := f.decisions.of(i)
-	on := slices.AppendSeq(slices.Clone(last.clusters), maps.Keys(placement))
+	on := slices.Concat(last.clusters, placedOn(root))
 	slices.Sort(on)
 	for _, cluster := range slices.Compact(on) {
 		leaf, ok := f.beside(needed, api.LeafName(needed.Name, cluster))

@@ -385,6 +385,24 @@ func TestALeafWithALongNameIsMadeAgain(t *testing.T) {
 	}, "there again")
 }
 
+func TestWhatIsNoNameOfACluster(t *testing.T) {
+	s := start(t)
+	s.clusters(cluster("c1", true, 0))
+	long := strings.Repeat("f", 64)
+	for _, name := range []string{"a", "a--" + long} {
+		s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: `+name+`, namespace: shop}}`)
+	}
+	s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}}`)
+	s.deploy(strings.Replace(shop, "name: web,", `name: web, annotations: {workloads.kcp.dev/placement: '{"`+long+`":{},"a/b":{}}'},`, 1))
+	s.eventually(func() bool { return s.leaves() == "c1=2" && s.on(configMaps, "files") == "c1" }, "scheduled")
+	s.Delete("1a", configMaps, "shop", "a--"+long)
+	s.deploy(`{metadata: {name: web, namespace: shop}, spec: {replicas: 3}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=3" }, "the scheduler runs on")
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "web").GetAnnotations()[api.AnnotationPlacement] == `{"c1":{"replicas":3}}`
+	}, "the annotation is replaced")
+}
+
 // Such as when a backup of the compute workspace is restored that is older than the Cluster.
 func TestLeavesOfAClusterThatWasLostStay(t *testing.T) {
 	s := start(t)

@@ -3,6 +3,7 @@ package roots
 import (
 	"encoding/json"
 	"maps"
+	"slices"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -73,11 +74,8 @@ func (f *facts) leaves(i item, root *unstructured.Unstructured) map[string]*unst
 	for _, c := range f.Clusters {
 		names[c.Name] = true
 	}
-	var placement api.Placement
-	if json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) == nil {
-		for name := range placement {
-			names[name] = true
-		}
+	for _, name := range placedOn(root) {
+		names[name] = true
 	}
 	out := map[string]*unstructured.Unstructured{}
 	for name := range names {
@@ -88,6 +86,17 @@ func (f *facts) leaves(i item, root *unstructured.Unstructured) map[string]*unst
 		}
 	}
 	return out
+}
+
+// placedOn returns the clusters that had a leaf of a root. A user can write the annotation: what cannot be a name of a
+// cluster is ignored.
+func placedOn(root *unstructured.Unstructured) []string {
+	var placement api.Placement
+	if json.Unmarshal([]byte(root.GetAnnotations()[api.AnnotationPlacement]), &placement) != nil {
+		return nil
+	}
+	return slices.DeleteFunc(slices.Collect(maps.Keys(placement)),
+		func(name string) bool { return api.ValidateClusterName(name) != nil })
 }
 
 // assign divides a workload.

@@ -250,6 +250,9 @@ func (v *view) rootOf(leaf item, o *unstructured.Unstructured) string {
 		return leaf.Name
 	}
 	cluster := leaf.Name[at+len(separator):]
+	if api.ValidateClusterName(cluster) != nil {
+		return leaf.Name
+	}
 	for _, k := range v.set().KeysIn(leaf.GroupVersionResource, leaf.Cluster, leaf.Namespace, "") {
 		if api.LeafName(k.Name, cluster) == leaf.Name {
 			return k.Name
