@@ -187,6 +187,7 @@ func requestsOf(root *unstructured.Unstructured) corev1.ResourceList {
 		return nil
 	}
 	spec := &corev1.PodSpec{}
+	object, _ = api.Countable(object).(map[string]any)
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(object, spec); err != nil {
 		return nil // kcp does not validate it as a pod: the clusters refuse it
 	}

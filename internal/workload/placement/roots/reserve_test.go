@@ -3,6 +3,7 @@ package roots
 import (
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -10,6 +11,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -120,4 +122,21 @@ func TestAWorkloadDoesNotAvoidItsOwnReservation(t *testing.T) {
 		}
 		require.Equal(t, first, decision.Goal)
 	}
+}
+
+// kcp does not validate quantities: it stores ones that take minutes and all memory to add.
+func TestQuantitiesThatCannotBeCounted(t *testing.T) {
+	container := func(cpu any) any {
+		return map[string]any{"name": "c", "resources": map[string]any{"requests": map[string]any{"cpu": cpu, "memory": "1Gi"}}}
+	}
+	root := &unstructured.Unstructured{Object: map[string]any{"kind": "Deployment", "apiVersion": "apps/v1", "spec": map[string]any{"template": map[string]any{
+		"spec": map[string]any{
+			"containers": []any{container("1e10000"), container("1e1"), container(int64(2)), container("1e-10000"), container("1" + strings.Repeat("0", 64))},
+			"volumes":    []any{map[string]any{"name": "v", "emptyDir": map[string]any{"sizeLimit": "1e-10000"}}},
+		}}}}}
+	before := root.DeepCopy()
+	requests := requestsOf(root)
+	require.Equal(t, "12", requests.Cpu().String())
+	require.Equal(t, "5Gi", requests.Memory().String())
+	require.Equal(t, before, root)
 }

@@ -294,7 +294,8 @@ func TestJudgeReports(t *testing.T) {
 // What a syncer reports is bounded: its cluster is administrated by others.
 func TestReportsAreConfined(t *testing.T) {
 	long := strings.Repeat("ä", 5000)
-	resources := map[string]string{"cpu": "1000000000", "memory": "64Gi", "nvidia.com/gpu": "-1", "ephemeral-storage": "9Ei", "pods": "110"}
+	resources := map[string]string{"cpu": "1000000000", "memory": "64Gi", "nvidia.com/gpu": "-1", "ephemeral-storage": "9Ei", "pods": "110",
+		"a.example.com/small": "1e-10000", "a.example.com/large": "1e10000", "a.example.com/long": "1" + strings.Repeat("0", 100) + "e-90"}
 	for i := range 100 {
 		resources[fmt.Sprintf("x.example.com/r%03d", i)] = "1"
 	}
@@ -315,7 +316,8 @@ func TestReportsAreConfined(t *testing.T) {
 	for _, l := range []corev1.ResourceList{r.Capacity.Allocatable, r.Capacity.Requested} {
 		require.Len(t, l, 64)
 		require.Contains(t, l, corev1.ResourceMemory)
-		for _, name := range []corev1.ResourceName{"cpu", "nvidia.com/gpu", "ephemeral-storage"} {
+		for _, name := range []corev1.ResourceName{"cpu", "nvidia.com/gpu", "ephemeral-storage",
+			"a.example.com/small", "a.example.com/large", "a.example.com/long"} {
 			require.NotContains(t, l, name)
 		}
 	}

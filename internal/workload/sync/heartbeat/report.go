@@ -1,6 +1,7 @@
 package heartbeat
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -78,7 +80,12 @@ func ReportOf(lease *unstructured.Unstructured) (Report, error) {
 	if !ok {
 		return out, errNoReport
 	}
-	if err := json.Unmarshal([]byte(text), &out); err != nil {
+	var fields map[string]any
+	err := json.Unmarshal([]byte(text), &fields)
+	if capacity, ok := fields["capacity"]; ok {
+		fields["capacity"] = api.Countable(capacity)
+	}
+	if err = cmp.Or(err, runtime.DefaultUnstructuredConverter.FromUnstructured(fields, &out)); err != nil {
 		return Report{}, fmt.Errorf("report of Lease %s: %s", lease.GetName(), Cut(err.Error()))
 	}
 	out.confine()
