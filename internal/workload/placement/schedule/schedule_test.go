@@ -501,6 +501,13 @@ func TestManyReplicasAreRemovedAtOnce(t *testing.T) {
 	now := map[string]schedule.Share{"c1": {Replicas: math.MaxInt32}, "c2": {Replicas: 3, Available: 3}}
 	d := schedule.Assign(divided(2), []schedule.Cluster{away, ready("c2")}, now, 1)
 	require.LessOrEqual(t, d.Next["c1"].Replicas, int64(2))
+
+	alone := divided(math.MaxInt32)
+	alone.Alone = true
+	now = map[string]schedule.Share{"c1": {Replicas: math.MaxInt32}}
+	d = schedule.Assign(alone, []schedule.Cluster{with(ready("c1"), func(c *schedule.Cluster) { c.Draining = true }), ready("c2")}, now, 0)
+	require.Equal(t, schedule.Moves(math.MaxInt32), d.Moved)
+	require.Equal(t, map[string]int64{"c1": math.MaxInt32 - d.Moved, "c2": 0}, replicas(d.Next))
 }
 
 // A cluster that is ready and does not sync the API keeps its share, whatever its last status was. Of one that is

@@ -101,7 +101,7 @@ func grow(next map[string]Share, goal map[string]int64, n int64) (grown int64) {
 // give removes replicas from the clusters that exceed their goal the most, before others replace them, and returns how
 // many.
 func (a *assignment) give(next map[string]Share, goal map[string]int64, n int64) (given int64) {
-	for n > 0 {
+	for most := portion(n); n > 0; {
 		name, exceeds := furthest(next, func(name string) int64 {
 			if c := a.clusters[name]; !c.Settled && !c.Stale {
 				return 0
@@ -111,11 +111,11 @@ func (a *assignment) give(next map[string]Share, goal map[string]int64, n int64)
 		if exceeds <= 0 || len(goal) == 0 {
 			return given
 		}
-		s := next[name]
-		s.Replicas--
+		s, less := next[name], min(n, exceeds, most)
+		s.Replicas -= less
 		next[name] = s
-		n--
-		given++
+		n -= less
+		given += less
 	}
 	return given
 }
