@@ -47,6 +47,9 @@ type applied struct {
 	corrected   time.Time
 	// managers are the field managers of other clients, before the last correction of a contended object.
 	managers []string
+	// refused is the hash of an object that the cluster refuses, and refusedAt when that was written to the leaf.
+	refused   uint64
+	refusedAt time.Time
 }
 
 // wait returns how long the next correction has to wait.
@@ -110,10 +113,24 @@ func (s *syncer) judged(i item, o outcome) outcome {
 		s.Cluster, lastCorrection)}
 }
 
+// steady returns the outcome of a leaf that the cluster refuses: what the leaf says, if that is about the same object
+// and has the same reason, and was written a short time ago. The message of an API server can differ each time, and a
+// written status brings the leaf back at once.
+func (s *syncer) steady(i item, leaf watch.Object, o outcome) outcome {
+	last, hash := s.last(i), hashOf(s.transform(leaf.Unstructured).Object)
+	has := outcomeIn(leaf.Unstructured)
+	if has.reason == o.reason && last.refused == hash && s.Now().Sub(last.refusedAt) < refusedInterval {
+		return has
+	}
+	last.refused, last.refusedAt = hash, s.Now()
+	s.applied.Store(i, last)
+	return o
+}
+
 // retrying reports an error after which a leaf is tried again, if it lasts. It returns the error.
 func (s *syncer) retrying(ctx context.Context, i item, leaf watch.Object, cause error) error {
 	tries := s.queue.NumRequeues(i) + 1
-	again := outcomeIn(leaf.Unstructured) == api.ReasonRetrying && tries%reportedEvery != 0
+	again := outcomeIn(leaf.Unstructured).reason == api.ReasonRetrying && tries%reportedEvery != 0
 	if tries < reportedAfter || again || errors.Is(ctx.Err(), context.Canceled) {
 		return cause
 	}

@@ -168,6 +168,49 @@ func TestLastingErrorsAreReported(t *testing.T) {
 	}
 }
 
+// An API server lists what is invalid in the order of a map.
+func TestARefusalWhoseTextDiffersIsWrittenOnce(t *testing.T) {
+	s := newSides(t)
+	var tries, ahead atomic.Int64
+	s.now = func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/deployments/web") {
+			return http.StatusUnprocessableEntity, fmt.Sprintf("Deployment.apps web is invalid: try %d", tries.Add(1))
+		}
+		return 0, ""
+	})
+	s.start()
+	writes, again := 0, 0
+	written := func() int {
+		for _, w := range s.kcp.Writes() {
+			if strings.HasSuffix(w, "shop/web--c1 status") {
+				writes++
+			}
+		}
+		return writes
+	}
+	tried := func() { // the leaf changes in a way that does not concern the cluster
+		t.Helper()
+		seen := tries.Load()
+		again++
+		s.kcp.Apply(t, "1a", deployments, fmt.Sprintf(`{metadata: {name: web--c1, namespace: shop, annotations: {workloads.kcp.dev/x: "%d"}}}`, again))
+		s.eventually(func() bool { return tries.Load() > seen }, "tried again")
+	}
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.eventually(func() bool { return s.condition("1a", "web") != "" }, "written")
+	for range 10 {
+		tried()
+	}
+	require.LessOrEqual(t, written(), 2, "the first one can be repeated while the watch is late")
+	seen := written()
+	s.leaf("1a", "web", "{replicas: 2}")
+	s.eventually(func() bool { return written() > seen }, "the leaf has changed")
+	seen = written()
+	ahead.Store(int64(refusedInterval))
+	tried()
+	s.eventually(func() bool { return written() > seen }, "the text is renewed")
+}
+
 // The report of an error has time, also if the object has used its own.
 func TestATimeoutIsReported(t *testing.T) {
 	s := newSides(t)

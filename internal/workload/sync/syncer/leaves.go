@@ -169,13 +169,13 @@ func (o outcome) condition(previous *metav1.Condition, now time.Time) map[string
 	}
 }
 
-// outcomeIn returns the reason of the outcome that a leaf has, or "".
-func outcomeIn(leaf *unstructured.Unstructured) string {
+// outcomeIn returns the outcome that a leaf has. It is empty if there is none.
+func outcomeIn(leaf *unstructured.Unstructured) outcome {
 	if c := api.ConditionIn(leaf, api.ConditionSynced); c != nil {
-		return c.Reason
+		return outcome{c.Reason, c.Message}
 	}
-	reason, _, _ := strings.Cut(leaf.GetAnnotations()[api.AnnotationSyncError], ":")
-	return reason
+	reason, message, _ := strings.Cut(leaf.GetAnnotations()[api.AnnotationSyncError], ": ")
+	return outcome{reason, message}
 }
 
 func without(conditions []any, kind string) []any {

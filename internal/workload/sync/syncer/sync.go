@@ -56,6 +56,9 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		}
 		s.queue.AddAfter(i, refusedInterval)
 		object = s.present(i, leaf)
+		if own := (*refusal)(nil); !errors.As(err, &own) {
+			result = s.steady(i, leaf, result)
+		}
 	}
 	return s.leaves.writeStatus(ctx, i, leaf, object, s.judged(i, result))
 }
