@@ -52,6 +52,21 @@ func TestALeafWhoseObjectWasNeverSeen(t *testing.T) {
 	s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, "the leaf does not wait for the end of the object")
 }
 
+// A user creates an object with the label of a cluster. Its end must not depend on what the annotations say.
+func TestALeafWithANameThatIsNone(t *testing.T) {
+	for _, name := range []string{"a/b", "..", "50%", strings.Repeat("n", 300)} {
+		s := newSides(t)
+		s.start()
+		s.kcp.Apply(t, "1a", deployments, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: "`+name+`"}}`)
+		s.eventually(func() bool { return len(s.kcp.Get("1a", deployments, "shop", "web--c1").GetFinalizers()) > 0 }, "seen")
+		s.kcp.Delete("1a", deployments, "shop", "web--c1")
+		s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, name)
+	}
+}
+
 // A cluster that stops serving the version of an object does not say that the object is gone.
 func TestALeafStaysWhileItsVersionIsNotServed(t *testing.T) {
 	s := newSides(t)

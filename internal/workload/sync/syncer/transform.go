@@ -11,6 +11,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/validation"
+	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -34,9 +36,11 @@ const (
 // cluster's.
 const headless = "None"
 
-// name returns the name that a leaf has in the physical cluster: the name of its root.
+// name returns the name that a leaf has in the physical cluster: the name of its root. A user can write the annotation:
+// of a name that cannot be asked for, whether its object is gone would never be known.
 func name(leaf *unstructured.Unstructured) string {
-	if n := leaf.GetAnnotations()[api.AnnotationName]; n != "" {
+	n := leaf.GetAnnotations()[api.AnnotationName]
+	if n != "" && len(n) <= validation.DNS1123SubdomainMaxLength && len(rest.IsValidPathSegmentName(n)) == 0 {
 		return n
 	}
 	return leaf.GetName()
