@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -304,6 +306,43 @@ spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim:
 	s.eventually(func() bool { return s.on(deployments, "other") != "" }, "another one needs it")
 	require.Equal(t, first, s.on(deployments, "other"))
 	require.Equal(t, first, s.on(claims, "data"))
+}
+
+// kubectl replace --force deletes a StatefulSet and creates it again. Its claims are in the cluster where it was.
+func TestAStatefulSetThatIsReplacedFindsItsVolumes(t *testing.T) {
+	const statefulSets = "apis/apps/v1/statefulsets"
+	s := start(t)
+	update := func(names ...string) {
+		state := roots.State{Published: &roots.Published{Scheduled: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "statefulsets"}}}}
+		for _, name := range names {
+			c := cluster(name, true, 0)
+			c.Status.APIs[0].Resource = "statefulsets"
+			c.Status.Capacity = &api.Capacity{Allocatable: corev1.ResourceList{"pods": resource.MustParse(map[string]string{"c1": "100", "c2": "1000"}[name])}}
+			state.Clusters = append(state.Clusters, c)
+		}
+		s.roots.Update(t.Context(), state)
+	}
+	create := func() {
+		s.object(statefulSets, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db, namespace: shop}, spec: {replicas: 1, volumeClaimTemplates: [{metadata: {name: data}}]}}`)
+	}
+	update("c1")
+	create()
+	s.eventually(func() bool { return s.on(statefulSets, "db") == "c1" }, "it runs in the only cluster")
+	s.object(statefulSets, `{metadata: {name: db--c1, namespace: shop, finalizers: [stays]}}`)
+	earlier := s.Get("1a", statefulSets, "shop", "db--c1").GetUID()
+	update("c1", "c2")
+	s.Delete("1a", statefulSets, "shop", "db")
+	s.Delete("1a", statefulSets, "shop", "db--c1")
+	create()
+	s.eventually(func() bool {
+		return s.Get("1a", statefulSets, "shop", "db").GetAnnotations()[api.AnnotationExplain] != ""
+	}, "it waits for the end of the earlier one")
+	s.object(statefulSets, `{metadata: {name: db--c1, namespace: shop, finalizers: []}}`)
+	s.eventually(func() bool {
+		on := s.on(statefulSets, "db")
+		return on != "" && (on != "c1" || s.Get("1a", statefulSets, "shop", "db--c1").GetUID() != earlier)
+	}, "it starts")
+	require.Equal(t, "c1", s.on(statefulSets, "db"))
 }
 
 // No other cluster has the data, and no syncer reports whether the pods run.

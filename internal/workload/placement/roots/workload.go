@@ -16,7 +16,6 @@ const recreates = "Recreate"
 func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
 	i := sub.item
 	root := sub.root.Unstructured
-	clusters := sub.clusters
 	claims := v.claims(i, root)
 	data := len(claims) > 0 || kinds.KeepsData(root)
 	recreate, _, _ := unstructured.NestedString(root.Object, "spec", "strategy", "type")
@@ -33,16 +32,34 @@ func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
 		Goal:     schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
 	}
 	w.Replicas = v.replicasOf(sub, w)
-	for _, c := range clusters {
+	w.Home = v.homeOf(sub, claims)
+	if w.Home == "" && data && hints.Spread == schedule.Single {
+		w.Home = sub.ends()
+	}
+	return w, err
+}
+
+// homeOf returns the cluster that has one of the claims of a workload, or "".
+func (v *view) homeOf(sub *subject, claims []item) string {
+	for _, c := range sub.clusters {
 		for _, claim := range claims {
-			k := claim.Key
-			k.Name = api.LeafName(k.Name, c.Name)
-			if _, ok := v.set().Get(claim.GroupVersionResource, k); ok && w.Home == "" {
-				w.Home = c.Name
+			if _, ok := v.beside(claim, api.LeafName(claim.Name, c.Name)); ok {
+				return c.Name
 			}
 		}
 	}
-	return w, err
+	return ""
+}
+
+// ends returns a cluster where the leaf of an earlier root of the same name ends, or "". The claims of a StatefulSet
+// that is deleted and created again are there.
+func (sub *subject) ends() string {
+	for _, c := range sub.clusters {
+		if sub.previous[c.Name].Ending {
+			return c.Name
+		}
+	}
+	return ""
 }
 
 // defaultReplicas are the replicas of a workload whose user does not say how many: kcp sets them.

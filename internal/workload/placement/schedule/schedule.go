@@ -49,7 +49,7 @@ type Workload struct {
 	// match Hints.AntiAffinity.
 	Affine, AntiAffine map[string]bool
 	// Goal is the goal of the last decision, as far as it is known. A move that has begun does not end before it is
-	// reached.
+	// reached, and a workload that runs on one cluster and has not started starts there.
 	Goal map[string]int64
 }
 

@@ -65,14 +65,15 @@ func (a *assignment) keep(d *Decision, which func(*candidate) bool) {
 	}
 }
 
-// best returns the cluster of a workload that runs on one: where it is, or else the one with the largest weight.
+// best returns the cluster of a workload that runs on one: where it is, or else where it was to be, or else the one with
+// the largest weight.
 func (a *assignment) best() *candidate {
 	all := a.chosen()
 	if len(all) == 0 {
 		return nil
 	}
 	chosen := slices.MinFunc(all, func(x, y *candidate) int {
-		return cmp.Or(a.has(x, y), steady(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
+		return cmp.Or(a.has(x, y), a.meant(x, y), steady(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
 	})
 	for _, c := range all {
 		if c != chosen {
@@ -81,6 +82,14 @@ func (a *assignment) best() *candidate {
 		}
 	}
 	return chosen
+}
+
+// meant orders candidates of the last goal first: a workload that waits for the end of an earlier one starts where that
+// has its data.
+func (a *assignment) meant(x, y *candidate) int {
+	_, toX := a.workload.Goal[x.Name]
+	_, toY := a.workload.Goal[y.Name]
+	return first(toX, toY)
 }
 
 // steady orders candidates first that are ready.
