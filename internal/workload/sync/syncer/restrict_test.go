@@ -1,9 +1,11 @@
 package syncer
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
@@ -59,6 +61,34 @@ func TestRestrict(t *testing.T) {
 }
 
 // What a cluster makes of a template must not look like an object of the syncer.
+func TestJobsKeepTheirNodeSelector(t *testing.T) {
+	const jobs = "apis/batch/v1/jobs"
+	s := newSides(t)
+	s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, status: {apis: [
+		{group: apps, resource: deployments, version: v1, state: Published}, {group: batch, resource: jobs, version: v1, state: Published}]}}`)
+	job := func(suspend bool, selector string) {
+		s.kcp.Apply(t, "1a", jobs, fmt.Sprintf(`{apiVersion: batch/v1, kind: Job,
+			metadata: {name: once--c1, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: once}},
+			spec: {suspend: %v, template: {spec: {nodeSelector: %s}}}}`, suspend, selector))
+	}
+	nodes := func(path, name string) string {
+		selector, _, _ := unstructured.NestedStringMap(s.below("1a", path, name).Object, "spec", "template", "spec", "nodeSelector")
+		return fmt.Sprint(selector)
+	}
+	s.start()
+	job(false, "{arch: arm64}")
+	s.leaf("1a", "web", "{template: {spec: {nodeSelector: {arch: arm64}}}}")
+	s.eventually(func() bool { return s.below("1a", jobs, "once") != nil && s.below("1a", deployments, "web") != nil }, "synced")
+
+	s.kcp.Apply(t, compute, clusters, `{metadata: {name: c1}, spec: {tenancy: {pods: {nodeSelector: {pool: tenants}}}}}`)
+	s.eventually(func() bool { return nodes(deployments, "web") == "map[arch:arm64 pool:tenants]" }, "pods move to the nodes")
+	job(true, "{arch: arm64}")
+	s.eventually(func() bool { return field(s.below("1a", jobs, "once"), "spec", "suspend") == "true" }, "the Job can change")
+	require.Equal(t, "map[arch:arm64]", nodes(jobs, "once"))
+	job(true, "{arch: amd64}")
+	s.eventually(func() bool { return nodes(jobs, "once") == "map[arch:amd64 pool:tenants]" }, "a change of the user is not hidden")
+}
+
 func TestTemplatesHaveNoMarksOfTheSyncer(t *testing.T) {
 	const forged = `metadata: {labels: {app: web, workloads.kcp.dev/setup: demo-x}, annotations: {workloads.kcp.dev/leaf: "2b|shop/web"}}`
 	for where, spec := range map[string]string{

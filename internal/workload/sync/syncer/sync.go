@@ -108,6 +108,9 @@ func (s *syncer) apply(ctx context.Context, i item,
 			version, hash = found.GetResourceVersion(), hashOf(desired.Object)
 		}
 	}
+	if err := s.keepNodes(ctx, client, leaf, desired); err != nil {
+		return nil, err
+	}
 	var managers []string
 	if corrects && last.corrections >= contendedAfter-1 { // the next correction makes it contended
 		managers = rivals(ctx, client, desired.GetName())
@@ -129,6 +132,35 @@ func (s *syncer) apply(ctx context.Context, i item,
 	last.hash, last.version = hash, watch.VersionOf(object)
 	s.applied.Store(i, last)
 	return object, nil
+}
+
+// keepNodes gives a Job or a pod that there is the node selector that it has there, if that has what the user selects:
+// API servers do not permit another one, such as when the Cluster has got one.
+func (s *syncer) keepNodes(ctx context.Context, client dynamic.ResourceInterface,
+	leaf, desired *unstructured.Unstructured) error {
+	pod := kinds.PodSpec(desired)
+	if pod == nil || !slices.Contains([]string{"Job", "Pod"}, desired.GetKind()) {
+		return nil
+	}
+	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return nil
+	case err != nil:
+		return fmt.Errorf("read %s %s/%s of cluster %s: %w", desired.GetKind(), desired.GetNamespace(),
+			desired.GetName(), s.Cluster, err)
+	}
+	selected, _ := kinds.PodSpec(leaf)["nodeSelector"].(map[string]any)
+	has, _ := kinds.PodSpec(live)["nodeSelector"].(map[string]any)
+	for label, value := range selected {
+		if has[label] != value {
+			return nil // the cluster says that this cannot change
+		}
+	}
+	if delete(pod, "nodeSelector"); len(has) > 0 {
+		pod["nodeSelector"] = has
+	}
+	return nil
 }
 
 // refusal means that the leaf cannot be in the physical cluster as it is there now, such as when another object has the
