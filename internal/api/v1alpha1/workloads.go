@@ -165,7 +165,7 @@ type PodRules struct {
 	// TolerationKeys are the keys of the taints that pods may tolerate. Default: none.
 	TolerationKeys []string `json:"tolerationKeys,omitempty"`
 	// NodeSelector has labels of nodes. Pods of workspaces run on these nodes only: the syncer adds the labels to the
-	// node selectors of pod templates, and the cluster refuses pods without them. A change replaces the pods of existing
-	// workloads at once. Default: all nodes.
+	// node selectors of pod templates, and the cluster refuses pods without them. A change replaces the pods of
+	// existing workloads at once. Default: all nodes.
 	NodeSelector map[string]string `json:"nodeSelector,omitempty"`
 }

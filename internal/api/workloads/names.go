@@ -77,7 +77,7 @@ func ValidateClusterName(name string) error {
 }
 
 // LeafName returns the name of the leaf of a root on a cluster: <name>--<cluster>, or <part of name>-<hash>--<cluster>
-// if that would be longer than 63 characters. If the cluster has no valid name, the leaf has none either.
+// if that would be longer than 63 characters. Without a valid name of the cluster, the result is not valid.
 func LeafName(root, cluster string) string {
 	if name := root + separator + cluster; len(name) <= maxName {
 		return name

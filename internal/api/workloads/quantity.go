@@ -2,7 +2,7 @@ package workloads
 
 import "strings"
 
-// maxQuantity is the length of the longest quantity that counts, and maxExponent that of its exponent, such as e+12.
+// maxQuantity is the length of the longest quantity that counts, and maxExponent of its longest exponent, such as e+12.
 const maxQuantity, maxExponent = 64, 4
 
 // Countable returns a copy of a part of an object without the quantities that take more memory than there is, such as

@@ -65,8 +65,8 @@ func (a *assignment) keep(d *Decision, which func(*candidate) bool) {
 	}
 }
 
-// best returns the cluster of a workload that runs on one: where it is, or else where it was to be, or else the one with
-// the largest weight.
+// best returns the cluster of a workload that runs on one: where it is, or where it was to be, or the one with the
+// largest weight.
 func (a *assignment) best() *candidate {
 	all := a.chosen()
 	if len(all) == 0 {
