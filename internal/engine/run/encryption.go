@@ -38,7 +38,8 @@ func (r *RotateEncryption) Run(ctx context.Context) error {
 	if err := r.rewrite(ctx, state); err != nil {
 		return err
 	}
-	return r.roll(ctx, "remove the previous "+r.Rotations.String(), r.finish(state.Encryption))
+	_, err = r.roll(ctx, "remove the previous "+r.Rotations.String(), r.finish(state.Encryption))
+	return err
 }
 
 // decrypt begins to store objects as they are. Shards do so for new objects as soon as the setup does not encrypt.
@@ -50,7 +51,7 @@ func (r *RotateEncryption) decrypt(ctx context.Context, s *pki.State) error {
 	if r.Show != nil {
 		return nil
 	}
-	if err := r.settle(ctx, "make sure that no shard encrypts"); err != nil {
+	if _, err := r.settle(ctx, "make sure that no shard encrypts"); err != nil {
 		return err
 	}
 	for _, from := range []pki.Phase{pki.PhaseNone, pki.PhaseDistribute} {

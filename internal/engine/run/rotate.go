@@ -57,16 +57,17 @@ func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 			return pki.PhaseDistribute, nil
 		}
 	case pki.PhaseDistribute:
-		if err := r.settle(ctx, fmt.Sprintf("make sure that the new %s is known everywhere", behind)); err != nil {
+		applied, err := r.settle(ctx, fmt.Sprintf("make sure that the new %s is known everywhere", behind))
+		stops := r.Stops(state) != nil
+		if err == nil && stops && !applied {
+			err = r.reloaded(ctx, behind)
+		}
+		if err != nil || applied && (r.Pause || stops) { // the run that began was interrupted before it stopped here
 			return phase, err
 		}
-		if r.Stops(state) != nil {
-			if err := r.reloaded(ctx, behind); err != nil {
-				return phase, err
-			}
-		}
 	case pki.PhaseSwitch:
-		return phase, r.settle(ctx, switched(behind))
+		_, err := r.settle(ctx, switched(behind))
+		return phase, err
 	}
 	if state, err = r.load(ctx); err != nil {
 		return pki.PhaseDistribute, err
@@ -120,7 +121,8 @@ func (r *RotateKey) Finish(ctx context.Context) error {
 	if err := r.MayFinish(ctx); err != nil {
 		return err
 	}
-	return r.roll(ctx, fmt.Sprintf("remove the previous %s", r.Rotations), pki.DropEarlierKeys)
+	_, err := r.roll(ctx, fmt.Sprintf("remove the previous %s", r.Rotations), pki.DropEarlierKeys)
+	return err
 }
 
 // MayFinish fails if the new authorities do not sign everywhere yet.
@@ -147,10 +149,11 @@ func (r *RotateCAs) Finish(ctx context.Context) error {
 	}
 	rotated := r.Rotations.In(state, pki.PhaseSwitch)
 	if len(rotated) == 0 {
-		return r.settle(ctx, fmt.Sprintf("the %s is not being rotated: make sure that everything is up to date",
+		_, err := r.settle(ctx, fmt.Sprintf("the %s is not being rotated: make sure that everything is up to date",
 			r.Rotations))
+		return err
 	}
-	if err := r.settle(ctx, switched(rotated)); err != nil {
+	if _, err := r.settle(ctx, switched(rotated)); err != nil {
 		return err
 	}
 	if err := r.reloaded(ctx, rotated); err != nil {
@@ -164,17 +167,19 @@ func unfinished(which pki.Rotations, phase pki.Phase) error {
 		"the rotation of the %s is in the phase %q: the new one does not sign everywhere yet", which, phase)
 }
 
-// settle completes an earlier step without a change. A dry run shows the next step instead.
-func (r *Rotate) settle(ctx context.Context, title string) error {
+// settle completes an earlier step without a change, and reports whether there was something to apply. A dry run shows
+// the next step instead.
+func (r *Rotate) settle(ctx context.Context, title string) (applied bool, err error) {
 	if r.Show != nil {
-		return nil
+		return false, nil
 	}
 	return r.roll(ctx, title, nil)
 }
 
 // advance takes rotations to the next phase, in the store and everywhere.
 func (r *Rotate) advance(ctx context.Context, which pki.Rotations, from pki.Phase, title string) error {
-	return r.roll(ctx, title, r.next(which, from))
+	_, err := r.roll(ctx, title, r.next(which, from))
+	return err
 }
 
 // next is the step from a phase to the next one.
@@ -182,15 +187,16 @@ func (r *Rotate) next(which pki.Rotations, from pki.Phase) pkiChange {
 	return func(s *pki.State) (*pki.State, error) { return which.Advance(r.Topology, s, from, r.Now()) }
 }
 
-// roll changes the PKI and brings the whole setup up with it. It returns when everything has what is new.
-func (r *Rotate) roll(ctx context.Context, title string, change pkiChange) error {
+// roll changes the PKI and brings the whole setup up with it. It returns when everything has what is new, and reports
+// whether there was something to apply.
+func (r *Rotate) roll(ctx context.Context, title string, change pkiChange) (applied bool, err error) {
 	if r.Up == nil {
 		desired, err := LoadDesired(ctx, r.Topology, r.Store,
 			DesiredOptions{Now: r.Now(), Offline: true, change: change})
 		if err != nil || r.Show != nil {
-			return err
+			return false, err
 		}
-		return desired.Save(ctx)
+		return false, desired.Save(ctx)
 	}
 	defer r.Begin(title)()
 	r.Up.change = change
@@ -199,14 +205,14 @@ func (r *Rotate) roll(ctx context.Context, title string, change pkiChange) error
 	res, err := r.Up.Run(ctx)
 	switch {
 	case err != nil:
-		return err
+		return false, err
 	case r.Show != nil:
 		r.Show(res.Plan)
-		return res.Refused
+		return false, res.Refused
 	case change != nil && res.Plan.Empty(): // it concerns no component, so the run has saved nothing
-		return ChangeStore(ctx, r.Topology, r.storeRuntime(), r.Store, change)
+		return false, ChangeStore(ctx, r.Topology, r.storeRuntime(), r.Store, change)
 	}
-	return nil
+	return !res.Plan.Empty(), nil
 }
 
 // storeRuntime is the runtime whose lock protects the store; nil if only the store is changed.

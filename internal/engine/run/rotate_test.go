@@ -215,6 +215,35 @@ func TestRotatePausesWhereClientsWouldBeCutOff(t *testing.T) {
 	})
 }
 
+// A run that is interrupted before it stops does not skip the stop: the next one ends there.
+func TestRotateStopsAfterAnInterruption(t *testing.T) {
+	for name, begin := range map[string]func(*world, *run.Rotate){
+		"--pause": func(_ *world, r *run.Rotate) { r.Pause = true },
+		"clients would be cut off": func(w *world, _ *run.Rotate) {
+			keyless := w.rt.PKI().CAs[topology.ServerCA]
+			keyless.Key = nil
+			w.rt.PKI().CAs[topology.ServerCA] = keyless
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, sharded, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				rotate, common, _ := w.rotation(pki.RotationOf(topology.ServerCA))
+				begin(w, common)
+				w.rt.On("Apply front-proxy/main", func() error { return errKilled })
+				_, err := rotate.Run(t.Context())
+				require.ErrorContains(t, err, errKilled.Error())
+				w.rt.On("Apply front-proxy/main", func() error { return nil })
+				for _, want := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
+					phase, err := rotate.Run(t.Context())
+					require.NoError(t, err)
+					require.Equal(t, want, phase)
+				}
+			})
+		})
+	}
+}
+
 var errKilled = errors.New("killed")
 
 // Wherever a rotation dies, no client is cut off, and the same command ends with one new authority, not with two.
