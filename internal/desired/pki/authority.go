@@ -79,7 +79,7 @@ func parseAuthority(p Pair) (certs []*x509.Certificate, key crypto.Signer, err e
 func noKey(a *authority, what string) error {
 	return clierr.New(clierr.BadInput,
 		"put the private key of the authority into the PKI store, with kcpctl certs import, or a certificate that it "+
-			"issued",
+			"issued; if the key is lost, run kcpctl up --replace-authorities, which creates a new authority",
 		"%s must be issued, but the PKI store has no private key of the %s CA", what, a.name)
 }
 
@@ -87,7 +87,7 @@ func noKey(a *authority, what string) error {
 var errExpired = errors.New("it expired")
 
 // ensureCAs creates the authorities that are missing. An authority that has certificates already was lost: it is
-// replaced only on request, as is one that has expired.
+// replaced only on request, as is one that has expired, or whose private key is lost.
 func (e *ensurer) ensureCAs() error {
 	for _, name := range topology.CAs {
 		if _, ok := e.result.State.CAs[name]; !ok {
@@ -99,7 +99,7 @@ func (e *ensurer) ensureCAs() error {
 			}
 		}
 		a, err := loadAuthority(e.result.State, name, e.o.Now)
-		if errors.Is(err, errExpired) && e.o.Replace {
+		if e.o.Replace && (errors.Is(err, errExpired) || slices.Contains(e.o.Lost, name)) {
 			if err = e.createCA(name); err == nil {
 				a, err = loadAuthority(e.result.State, name, e.o.Now)
 			}

@@ -26,8 +26,10 @@ type Options struct {
 	// Renew reports whether to renew a certificate that is up to date. Nil renews none.
 	Renew func(Cert) bool
 	// Replace creates authorities and keys also if certificates show that they are lost, and replaces authorities that
-	// have expired. Everything that trusts the previous ones rejects the new ones.
+	// have expired or are Lost. Everything that trusts the previous ones rejects the new ones.
 	Replace bool
+	// Lost are authorities whose private keys are lost.
+	Lost []topology.CA
 	// Installation is the identity of the installation, for a PKI without one. Empty: a new one, if the installation is
 	// new.
 	Installation Installation

@@ -13,7 +13,7 @@ import (
 type ImportResult struct {
 	// Added lists what was missing, and Same what existed already. Both use the names that users see: "server CA".
 	Added, Same []string
-	// Keyless are the added authorities without a private key. Their certificates must be imported too.
+	// Keyless are the added authorities without a private key. The user puts their certificates into the store.
 	Keyless []topology.CA
 }
 

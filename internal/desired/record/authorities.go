@@ -109,7 +109,8 @@ func (r *Record) LostKeys(s *pki.State) []topology.CA {
 	return out
 }
 
-// LostKeysMessage says which keys are lost, and what to do; "" if none is.
+// LostKeysMessage says which keys are lost, and what to do; "" if none is. Without the key of the client CA kcpctl cannot
+// call kcp, so that CA cannot be rotated.
 func (r *Record) LostKeysMessage(s *pki.State, store string) (message, next string) {
 	lost := r.LostKeys(s)
 	if len(lost) == 0 {
@@ -124,10 +125,14 @@ func (r *Record) LostKeysMessage(s *pki.State, store string) (message, next stri
 	if len(lost) > 1 {
 		what = "private keys"
 	}
+	replace := "replace the authority with kcpctl certs rotate-ca " + strings.Join(arguments, " ")
+	if slices.Contains(lost, topology.ClientCA) {
+		replace = "run kcpctl up --" + FlagReplaceAuthorities + ", which creates a new one: existing kubeconfigs and " +
+			"certificates that depend on it then stop working"
+	}
 	return fmt.Sprintf("the PKI store (%s) lacks the %s of the %s, which installation %s has used", store, what,
 			strings.Join(names, ", "), r.Installation),
-		"restore it from a backup with kcpctl certs import; if it is lost, replace the authority with kcpctl certs " +
-			"rotate-ca " + strings.Join(arguments, " ")
+		"restore it from a backup with kcpctl certs import; if it is lost, " + replace
 }
 
 // keyed returns the fingerprints of the current authorities of a PKI whose keys it has, or had: a lost key is noticed

@@ -202,6 +202,9 @@ func TestLostKeys(t *testing.T) {
 		"replaced":                     {numbered(ours, keyless, other), other, nil},
 		"a record of earlier releases": {earlier, keyless, nil},
 		"nothing is installed":         {&record.Record{}, keyless, nil},
+		"the others can be rotated": {
+			numbered(ours), without(ours, topology.ServerCA, topology.EtcdCA), []topology.CA{topology.ServerCA, topology.EtcdCA},
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, tc.known.LostKeys(tc.state))
@@ -210,10 +213,14 @@ func TestLostKeys(t *testing.T) {
 				require.Empty(t, message+next)
 				return
 			}
-			require.Equal(t, "the PKI store (directory pki) lacks the private key of the client CA, which installation "+
+			keys, advice := "key of the client CA", "kcpctl up --replace-authorities"
+			if len(tc.want) > 1 {
+				keys, advice = "keys of the server CA, etcd CA", "kcpctl certs rotate-ca server etcd"
+			}
+			require.Equal(t, "the PKI store (directory pki) lacks the private "+keys+", which installation "+
 				ours.Installation.ID+" has used", message)
 			require.Contains(t, next, "kcpctl certs import")
-			require.Contains(t, next, "kcpctl certs rotate-ca client")
+			require.Contains(t, next, advice)
 			require.NoError(t, tc.known.CheckAuthorities(tc.state, "the store"), "a rotation must be possible")
 		})
 	}

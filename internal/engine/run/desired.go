@@ -29,7 +29,7 @@ type DesiredOptions struct {
 	Now time.Time
 	// Renew reports which certificates to reissue although they fit. Nil is none.
 	Renew func(pki.Cert) bool
-	// Replace creates authorities that are lost, and replaces those that have expired.
+	// Replace creates authorities that are lost, and replaces those that have expired, or whose private keys are lost.
 	Replace bool
 	// Offline means that no cluster was asked for the addresses that it assigns.
 	Offline bool
@@ -38,6 +38,8 @@ type DesiredOptions struct {
 	identity pki.Installation
 	// accept refuses a PKI that was loaded.
 	accept func(loaded *pki.State) error
+	// lost returns the authorities whose private keys are lost. Nil: it is not known.
+	lost func(loaded *pki.State) []topology.CA
 	// change changes the PKI before missing certificates are issued: a step of a rotation.
 	change pkiChange
 	// pending accepts addresses that are not assigned yet. The result must not be applied.
@@ -76,6 +78,9 @@ func LoadDesired(ctx context.Context, t *topology.Topology, store pki.Store, o D
 		}
 	}
 	ensure := pki.Options{Now: o.Now, Renew: o.Renew, Replace: o.Replace, Installation: o.identity}
+	if o.lost != nil {
+		ensure.Lost = o.lost(d.Loaded)
+	}
 	if d.PKI, err = pki.Ensure(t, state, ensure); err != nil {
 		return nil, err
 	}

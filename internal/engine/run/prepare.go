@@ -118,7 +118,7 @@ func (p *preparation) certificates(ctx context.Context) (err error) {
 	p.step(stepCertificates, Running, "")
 	p.desired, err = LoadDesired(ctx, p.Topology, p.Runtime.Store(), DesiredOptions{
 		Now: p.Now(), Renew: p.Options.Renew, change: p.change, pending: p.quiet,
-		Replace: p.Options.ReplaceAuthorities, identity: p.identity(),
+		Replace: p.Options.ReplaceAuthorities, identity: p.identity(), lost: p.known.LostKeys,
 		accept: func(loaded *pki.State) error {
 			return errors.Join(p.mayInstall(loaded), p.sameAuthorities(p.known, loaded), p.sameForAll(loaded))
 		},
@@ -127,7 +127,7 @@ func (p *preparation) certificates(ctx context.Context) (err error) {
 		return err
 	}
 	p.step(stepCertificates, Done, certificatesMessage(p.desired.PKI))
-	if lost, next := p.known.LostKeysMessage(p.desired.Loaded, p.Runtime.Store().String()); lost != "" &&
+	if lost, next := p.known.LostKeysMessage(p.desired.PKI.State, p.Runtime.Store().String()); lost != "" &&
 		!p.again && !p.quiet {
 		p.note(lost + "; " + next)
 	}

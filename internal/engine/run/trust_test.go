@@ -2,6 +2,7 @@ package run_test
 
 import (
 	"encoding/base64"
+	"maps"
 	"testing"
 	"time"
 
@@ -142,5 +143,26 @@ func TestLostAuthorities(t *testing.T) {
 		require.NotEqual(t, before.Fingerprints(), w.rt.PKI().Fingerprints())
 		w.up.Options.ReplaceAuthorities = false
 		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// Only up --replace-authorities can replace a client CA whose private key is lost: kcpctl calls kcp with certificates of
+// that CA.
+func TestLostKeyOfTheClientCA(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		keyless := *w.rt.PKI()
+		keyless.CAs = maps.Clone(keyless.CAs)
+		lost := keyless.CAs[topology.ClientCA]
+		lost.Key = nil
+		keyless.CAs[topology.ClientCA] = lost
+		w.rt.OtherRun(&keyless)
+		w.up.Options.ReplaceAuthorities = true
+		require.Equal(t, []topology.CA{topology.ClientCA}, w.mustRun(t).PKI.CAs)
+		w.up.Options.ReplaceAuthorities = false
+		require.True(t, w.mustRun(t).Plan.Empty())
+		known, err := w.rt.Record(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, known.LostKeys(w.rt.PKI()))
 	})
 }
