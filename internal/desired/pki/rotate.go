@@ -74,6 +74,32 @@ func (all Rotations) OfServiceAccount() bool { return slices.Contains(all, Rotat
 // OfEncryption reports whether the rotation of the encryption key is one of them.
 func (all Rotations) OfEncryption() bool { return slices.Contains(all, Rotation(EncryptionRotation{})) }
 
+// Supplied returns those to user-supplied authorities.
+func (all Rotations) Supplied() []CARotation {
+	var out []CARotation
+	for _, r := range all {
+		if c, ok := r.(CARotation); ok && c.next != nil {
+			out = append(out, c)
+		}
+	}
+	return out
+}
+
+// CheckSupplied fails if a rotation to another authority than the user-supplied one is in progress.
+func (all Rotations) CheckSupplied(s *State) error {
+	for _, r := range all.Supplied() {
+		a, phase := s.CAs[r.ca], r.Phase(s)
+		if phase == PhaseDistribute && !sameCert(a.Next.Cert, r.next.Cert) ||
+			phase == PhaseSwitch && !sameCert(a.Cert, r.next.Cert) {
+			return clierr.New(clierr.Conflict,
+				"complete that rotation first: run the command without --from, and then with --finish",
+				"the %s is being rotated to another authority than the supplied one (phase %q); nothing was changed",
+				r, phase)
+		}
+	}
+	return nil
+}
+
 // Phase returns the earliest phase that one of them is in.
 func (all Rotations) Phase(s *State) Phase {
 	for _, p := range []Phase{PhaseNone, PhaseDistribute, PhaseSwitch} {

@@ -43,6 +43,9 @@ type RotateKey struct{ Rotate }
 // if that would cut off clients that know only the current authority; the next run continues.
 func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 	state, err := r.load(ctx)
+	if err == nil {
+		err = r.Rotations.CheckSupplied(state)
+	}
 	if err != nil {
 		return "", err
 	}
@@ -184,7 +187,31 @@ func (r *Rotate) advance(ctx context.Context, which pki.Rotations, from pki.Phas
 
 // next is the step from a phase to the next one.
 func (r *Rotate) next(which pki.Rotations, from pki.Phase) pkiChange {
-	return func(s *pki.State) (*pki.State, error) { return which.Advance(r.Topology, s, from, r.Now()) }
+	return func(s *pki.State) (*pki.State, error) {
+		out, err := which.Advance(r.Topology, s, from, r.Now())
+		if err == nil && from == pki.PhaseNone && len(which.Supplied()) > 0 {
+			err = r.mayServe(which, out)
+		}
+		return out, err
+	}
+}
+
+// mayServe fails if the setup could not work with user-supplied authorities alone, because of constraints for example.
+// Otherwise only the switch would fail, or the end, when everything trusts them.
+func (r *Rotate) mayServe(which pki.Rotations, state *pki.State) (err error) {
+	for _, from := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
+		if state, err = which.Advance(r.Topology, state, from, r.Now()); err != nil {
+			return err
+		}
+	}
+	res, err := pki.Ensure(r.Topology, state, pki.Options{Now: r.Now()})
+	if err != nil {
+		return err
+	}
+	if err := render.Prove(r.Topology, res.State, r.Now()); err != nil {
+		return clierr.New(clierr.BadInput, "use a different certificate authority", "with the new %s, %w", which, err)
+	}
+	return nil
 }
 
 // roll changes the PKI and brings the whole setup up with it. It returns when everything has what is new, and reports

@@ -2,8 +2,15 @@ package run_test
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
 	"errors"
 	"fmt"
+	"math/big"
 	"testing"
 	"time"
 
@@ -242,6 +249,59 @@ func TestRotateStopsAfterAnInterruption(t *testing.T) {
 			})
 		})
 	}
+}
+
+// A supplied authority is never ignored: it is distributed only if it can sign later, and a rotation to another one that
+// is in progress comes first.
+func TestRotateToASuppliedAuthority(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		before := w.rt.PKI()
+		begin := func(r pki.Rotation, pause bool) (pki.Phase, error) {
+			rotate, common, _ := w.rotation(r)
+			common.Pause = pause
+			return rotate.Run(t.Context())
+		}
+		_, err := begin(supplied(t, x509.ExtKeyUsageClientAuth), true)
+		require.ErrorContains(t, err, "with the new server CA, certificates do not fit together")
+		require.Equal(t, before, w.rt.PKI())
+
+		first, second := supplied(t, x509.ExtKeyUsageServerAuth), supplied(t, x509.ExtKeyUsageServerAuth)
+		for _, want := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
+			phase, err := begin(first, want == pki.PhaseDistribute)
+			require.NoError(t, err)
+			require.Equal(t, want, phase)
+			_, err = begin(second, false)
+			requireError(t, err, clierr.Conflict, fmt.Sprintf("the server CA is being rotated to another authority than "+
+				"the supplied one (phase %q); nothing was changed", want))
+		}
+		_, err = begin(first, false)
+		require.NoError(t, err)
+	})
+}
+
+// supplied is the rotation to a server CA that a user supplies, whose certificates have a usage.
+func supplied(t *testing.T, usage x509.ExtKeyUsage) pki.Rotation {
+	t.Helper()
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "corp"}, IsCA: true, BasicConstraintsValid: true,
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(1000 * time.Hour),
+		KeyUsage: x509.KeyUsageCertSign, ExtKeyUsage: []x509.ExtKeyUsage{usage},
+	}
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	require.NoError(t, err)
+	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	require.NoError(t, err)
+	encoded, err := x509.MarshalPKCS8PrivateKey(key)
+	require.NoError(t, err)
+	r, err := pki.RotationOf(topology.ServerCA).To(&pki.State{CAs: map[topology.CA]pki.Authority{
+		topology.ServerCA: {Pair: pki.Pair{
+			Cert: pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}),
+			Key:  pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: encoded}),
+		}},
+	}}, time.Now())
+	require.NoError(t, err)
+	return r
 }
 
 var errKilled = errors.New("killed")
