@@ -180,12 +180,16 @@ func downloadProgress(notify func(string)) func(download.Progress) {
 // stopTimeout limits how long --foreground waits for processes to stop.
 const stopTimeout = time.Minute
 
-// inForeground watches the processes until the command is interrupted, and then stops them, also after a failed run.
+// inForeground watches the processes until the command is interrupted, and then stops them, also after a failed run. A
+// run that was refused has changed nothing: what runs is not of this command.
 func (o *upOptions) inForeground(ctx context.Context, s *session, err error) error {
 	l := workspace.Below(s.runtime).(*local.Runtime)
-	if err == nil {
+	switch {
+	case err == nil:
 		s.env.note("running until you press Ctrl-C")
 		err = l.Wait(ctx)
+	case ctx.Err() == nil && !l.MayHaveChanged():
+		return err
 	}
 	return errors.Join(err, stop(ctx, l.StopAll))
 }

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -11,6 +12,8 @@ import (
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/kit/filelock"
+	"github.com/kcpctl/kcpctl/internal/runtime/local"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 // A first run on this machine does not choose ports while another one does. One that writes nothing need not wait.
@@ -38,4 +41,21 @@ func TestFirstUpWaitsWhileAnotherChoosesPorts(t *testing.T) {
 			require.Empty(t, errs.String(), "nothing has begun")
 		})
 	}
+}
+
+// A run that is refused leaves what runs as it is. To stop it would fail here.
+func TestForegroundStopsNothingAfterARefusal(t *testing.T) {
+	state := t.TempDir()
+	objects := filepath.Join(state, "demo", "objects")
+	require.NoError(t, os.MkdirAll(objects, 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(objects, "deployment.json"), []byte("{"), 0o600))
+	layout, err := local.NewLayout(state, "demo", 0)
+	require.NoError(t, err)
+	top := topologytest.Build(t, "")
+	s := &session{runtime: local.New(top, layout, local.Options{Now: time.Now})}
+	refused := errors.New("refused")
+	require.Equal(t, refused, (&upOptions{}).inForeground(t.Context(), s, refused))
+	interrupted, cancel := context.WithCancel(t.Context())
+	cancel()
+	require.ErrorContains(t, (&upOptions{}).inForeground(interrupted, s, refused), "deployment.json")
 }

@@ -60,6 +60,8 @@ type Runtime struct {
 	supervisor *supervisor
 	// begun is this run, from Begin to Finish.
 	begun *record.Run
+	// mayHaveChanged is set once Begin has written something.
+	mayHaveChanged bool
 	// keepsPKI means that the PKI is in a directory outside the state directory.
 	keepsPKI bool
 	// hostAddress returns an error if kcp would not find an address of this machine.
@@ -142,6 +144,7 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) e
 	if err := r.fetch(ctx, p); err != nil {
 		return err
 	}
+	r.mayHaveChanged = true
 	if err := r.writeRecord(rec); err != nil {
 		return err
 	}
@@ -152,6 +155,9 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) e
 	r.begun = &begun
 	return r.markApplying(begun)
 }
+
+// MayHaveChanged reports whether this run has got so far that what runs may be its own.
+func (r *Runtime) MayHaveChanged() bool { return r.mayHaveChanged }
 
 // applying reports whether a run has begun and not finished.
 func (r *Runtime) applying() bool {
