@@ -161,7 +161,8 @@ var Preflight = []Check{
 		run: onMachine(stateFolder),
 		Explanation: "With --local, certificates, data, logs and ports of a setup are kept in a directory of the " +
 			"user.",
-		Fix: "set XDG_STATE_HOME to a directory that you can write to",
+		Fix: "make the state directory writable; before the first kcpctl up, you can also set XDG_STATE_HOME to a " +
+			"directory that you can write to",
 	},
 	{
 		ID: "KCP032", Category: catMachine, Title: "kcp's binaries have the right version",

@@ -23,16 +23,21 @@ const (
 )
 
 // Explain adds a next step to an error of a full or read-only disk; variable moves the directory. It returns other
-// errors unchanged.
+// errors unchanged. With another state directory, a second kcp would start beside one that exists.
 func Explain(err error, variable string) error {
 	hint := ""
-	switch {
+	switch full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT); {
 	case err == nil:
 		return nil
-	case errors.Is(err, syscall.ENOSPC), errors.Is(err, syscall.EDQUOT):
+	case full && variable == StateHome:
+		hint = "free some space, and rerun the command"
+	case full:
 		hint = fmt.Sprintf("free some space, or set %s to a directory on another disk, and rerun the command", variable)
 	case errors.Is(err, syscall.EROFS), errors.Is(err, fs.ErrPermission):
 		hint = fmt.Sprintf("set %s to a directory that you can write to", variable)
+		if variable == StateHome {
+			hint = "make the state directory writable; before the first kcpctl up, you can also " + hint
+		}
 	default:
 		return err
 	}
