@@ -225,7 +225,8 @@ func (s *Set) namesOf(id topology.ID) []string {
 }
 
 // Commit records the ports that Reserve or Assign has chosen last, and then allows other setups to choose theirs. It
-// fails if another setup has recorded one of them meanwhile, which cannot happen to reserved ones.
+// fails if another setup has recorded one of them meanwhile, which cannot happen to reserved ones, or if the state
+// directory was copied.
 func (s *Set) Commit(ctx context.Context) error {
 	if s.lock == nil {
 		if err := s.takeLock(ctx); err != nil {
@@ -237,7 +238,14 @@ func (s *Set) Commit(ctx context.Context) error {
 		return err
 	}
 	for name, port := range s.shown.Ports {
-		if setup := s.others[port]; setup != "" {
+		setup := s.others[port]
+		switch {
+		case setup == "":
+		case s.recorded[name] == port:
+			return clierr.New(clierr.Failed, "move the copy to a directory outside "+s.root()+", and rerun the command",
+				"port %d of %s is recorded for the setup %s, too: one of %s and %s is a copy of the other", port, name,
+				setup, filepath.Dir(s.path), filepath.Join(s.root(), setup))
+		default:
 			return clierr.New(clierr.Conflict,
 				"rerun the command, which chooses other ports, or choose them with --base-port",
 				"port %d of %s belongs to the setup %s", port, name, setup)

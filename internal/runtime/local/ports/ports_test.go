@@ -160,6 +160,24 @@ func TestPortsAreRecordedOnce(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(state, "b", File))
 }
 
+// The ports of a copy never change, so another run would not help.
+func TestACopyOfTheStateDirectory(t *testing.T) {
+	state := t.TempDir()
+	s := load(t, state, "demo", 0)
+	assigned(t, s)
+	require.NoError(t, s.Commit(t.Context()))
+	backup := filepath.Join(state, "demo.bak")
+	require.NoError(t, os.CopyFS(backup, os.DirFS(filepath.Join(state, "demo"))))
+	s = load(t, state, "demo", 0)
+	assigned(t, s)
+	err := s.Commit(t.Context())
+	require.ErrorContains(t, err, "is recorded for the setup demo.bak, too: one of "+filepath.Join(state, "demo")+" and "+backup+
+		" is a copy of the other")
+	require.Equal(t, "move the copy to a directory outside "+state+", and rerun the command", clierr.Hint(err))
+	require.NoError(t, os.Rename(backup, filepath.Join(t.TempDir(), "backup")))
+	require.NoError(t, s.Commit(t.Context()))
+}
+
 // Of two setups that have no ports yet the second chooses when the first has recorded its own.
 func TestSetupsChoosePortsOneAfterAnother(t *testing.T) {
 	state := t.TempDir()
