@@ -197,24 +197,29 @@ func (d *Directory) decode(files map[string][]byte) (*State, error) {
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
 		base, ok := strings.CutSuffix(name, ".crt")
-		if key, isKey := strings.CutSuffix(name, ".key"); isKey {
-			base, ok = key, true
+		if of, isKey := strings.CutSuffix(name, ".key"); isKey {
+			base, ok = of, true
 		}
 		if !ok || !isLeaf(name) {
 			continue
 		}
-		pair := Pair{Cert: files[base+".crt"], Key: files[base+".key"]}
-		if len(pair.Cert) == 0 || len(pair.Key) == 0 {
+		cert, hasCert := files[base+".crt"]
+		key, hasKey := files[base+".key"]
+		switch {
+		case len(cert) > 0 && len(key) > 0:
+		case hasCert && hasKey: // empty after a power failure: it is issued again
+			continue
+		default:
 			return nil, clierr.New(clierr.BadInput,
 				"restore the missing file, or delete the other one: both are then issued again",
 				"%s: the certificate or the key is missing", filepath.Join(d.dir, base))
 		}
 		cluster, secret := path.Split(strings.TrimPrefix(base, dirLeaves+"/"))
-		key := LeafKey{Cluster: strings.TrimSuffix(cluster, "/"), Secret: secret}
-		if key.Cluster == noCluster {
-			key.Cluster = ""
+		leaf := LeafKey{Cluster: strings.TrimSuffix(cluster, "/"), Secret: secret}
+		if leaf.Cluster == noCluster {
+			leaf.Cluster = ""
 		}
-		s.Leaves[key] = pair
+		s.Leaves[leaf] = Pair{Cert: cert, Key: key}
 	}
 	return s, nil
 }

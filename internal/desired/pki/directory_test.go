@@ -243,6 +243,30 @@ func TestDirectoryRefusesToReplace(t *testing.T) {
 	}
 }
 
+// Saves do not wait until certificates are on the disk: after a power failure their files can be empty.
+func TestEmptyLeavesAreIssuedAgain(t *testing.T) {
+	tp, s := issued(t, "")
+	for name, empty := range map[string][]string{"both": {".crt", ".key"}, "certificate": {".crt"}, "key": {".key"}} {
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			require.NoError(t, DirectoryStore(dir).Save(t.Context(), s))
+			for _, ext := range empty {
+				require.NoError(t, os.Truncate(filepath.Join(dir, "leaves/default/demo-root-client"+ext), 0))
+			}
+			store := DirectoryStore(dir)
+			loaded, err := store.Load(t.Context())
+			require.NoError(t, err)
+			r := ensure(t, tp, loaded, now())
+			require.Len(t, r.Changes, 1)
+			require.Equal(t, "it is missing", r.Changes[0].Reason)
+			require.NoError(t, store.Save(t.Context(), r.State))
+			again, err := DirectoryStore(dir).Load(t.Context())
+			require.NoError(t, err)
+			require.Equal(t, r.State.Leaves, again.Leaves)
+		})
+	}
+}
+
 func TestDirectoryRefuses(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(t *testing.T, dir string)
