@@ -183,6 +183,31 @@ func TestStateDirectoryOfARunningSetupIsMissed(t *testing.T) {
 	require.Equal(t, pids, m.pids())
 }
 
+// All commands work in a state directory that was moved while kcp was stopped, and down keeps the data there.
+func TestMovedStateDirectory(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	require.NoError(t, m.open(file()).rt.StopAll(t.Context()))
+	moved := filepath.Join(t.TempDir(), "kcpctl")
+	require.NoError(t, os.Rename(m.state, moved))
+	m.state = moved
+	s := m.open(file())
+	for _, c := range s.t.Components {
+		if c.Runs() {
+			st, err := s.rt.State(t.Context(), c)
+			require.NoError(t, err)
+			require.False(t, st.Ready)
+		}
+	}
+	data := m.layout().path("components", alpha, "data")
+	require.DirExists(t, data)
+	m.down(file())
+	require.DirExists(t, data)
+	require.NoDirExists(t, m.layout().path("components", alpha, "config"))
+	require.NoError(t, m.open(file()).rt.Purge(t.Context()))
+	require.NoDirExists(t, m.layout().Dir)
+}
+
 func TestReusedPIDIsNeverKilled(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())

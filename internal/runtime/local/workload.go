@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"path/filepath"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -13,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -101,6 +103,7 @@ func (w *workload) setMounts(l *Layout, pod corev1.PodSpec, c corev1.Container) 
 	}
 	for _, m := range c.VolumeMounts {
 		v := volumes[m.Name]
+		m.MountPath = l.below(w.name, m.MountPath)
 		ours := within(l.path(), m.MountPath)
 		sources := sourcesOf(v)
 		switch {
@@ -121,6 +124,15 @@ func (w *workload) setMounts(l *Layout, pod corev1.PodSpec, c corev1.Container) 
 		return fmt.Errorf("Deployment %s has no directory of its own", w.name)
 	}
 	return nil
+}
+
+// below returns a path of a component below the state directory, which can have been moved since the path was applied.
+func (l *Layout) below(object, path string) string {
+	dir := topology.ComponentDir(string(filepath.Separator), object) + string(filepath.Separator)
+	if _, rest, ok := strings.Cut(path, dir); ok && !within(l.path(), path) {
+		return filepath.Join(topology.ComponentDir(l.Dir, object), rest)
+	}
+	return path
 }
 
 // sourcesOf returns the objects of a volume whose keys become files, or nil.
