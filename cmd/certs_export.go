@@ -89,8 +89,9 @@ func newCertsImportCmd(env *Env) *cobra.Command {
 		Short: "Import your own authorities and service-account keys, or a backup",
 		Long: `Add the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are
 missing. A certificate without its private key is accepted; you must then put the certificates that it
-signs into the PKI store yourself. Import does not replace an authority that the setup already has: use rotate-ca --from. Only
-if that authority has expired or is lost, use --replace-authorities, and then up --replace-authorities.
+signs into the PKI store yourself. Import does not replace an authority that the setup already has:
+use rotate-ca --from. Only if that authority has expired or is lost, use --replace-authorities, and then
+up --replace-authorities.
 
 With --from-cluster, it takes over those of the installation of kcp-operator from which the setup was
 imported (spec.takeOver), in the home namespace: its server, client and requestheader CAs, which are
@@ -216,7 +217,7 @@ func (o *certsImportOptions) printResult(store pki.Store, r *pki.ImportResult) {
 		fmt.Fprintf(w, "Already present: %s.\n", strings.Join(r.Same, ", "))
 	}
 	for _, ca := range r.Keyless {
-		fmt.Fprintf(w, "The %s CA has no private key, so kcpctl cannot issue its certificates: put them into the PKI store yourself.\n",
-			ca)
+		fmt.Fprintf(w, "The %s CA has no private key, so kcpctl cannot issue its certificates: "+
+			"put them into the PKI store yourself.\n", ca)
 	}
 }

@@ -109,8 +109,8 @@ func (r *Record) LostKeys(s *pki.State) []topology.CA {
 	return out
 }
 
-// LostKeysMessage says which keys are lost, and what to do; "" if none is. Without the key of the client CA kcpctl cannot
-// call kcp, so that CA cannot be rotated.
+// LostKeysMessage says which keys are lost, and what to do; "" if none is. Without the key of the client CA kcpctl
+// cannot call kcp, so that CA cannot be rotated.
 func (r *Record) LostKeysMessage(s *pki.State, store string) (message, next string) {
 	lost := r.LostKeys(s)
 	if len(lost) == 0 {

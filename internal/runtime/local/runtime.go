@@ -156,7 +156,7 @@ func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) e
 	return r.markApplying(begun)
 }
 
-// MayHaveChanged reports whether this run has got so far that what runs may be its own.
+// MayHaveChanged reports whether this run may have changed something. Then processes that run may be its own.
 func (r *Runtime) MayHaveChanged() bool { return r.mayHaveChanged }
 
 // applying reports whether a run has begun and not finished.
