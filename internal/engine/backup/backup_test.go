@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
@@ -101,6 +102,27 @@ func TestPartial(t *testing.T) {
 	_, err = w.create().Run(t.Context())
 	require.ErrorContains(t, err, "no shard has given a snapshot")
 	require.Equal(t, before, names(w.files(t)))
+}
+
+// A setup file that is older than what was applied lacks shards and has another release of kcp. The record knows them.
+func TestSetupFileIsOlderThanTheInstallation(t *testing.T) {
+	w := newWorld(t)
+	w.record.Data["root-shard"] = record.Data{Release: "v0.99.0"}
+	w.record.Data["shard/beta"] = record.Data{}
+	w.record.Data["shard/gone"] = record.Data{Removed: true}
+	m, err := w.create().Run(t.Context())
+	require.ErrorContains(t, err, "shard/beta is not in the backup: the setup file does not have it")
+	require.Len(t, m.Databases, 2, "the others are saved")
+	require.Equal(t, []string{"beta"}, slices.Collect(maps.Keys(m.Partial)))
+	require.False(t, m.Complete())
+	require.Equal(t, "v0.99.0", m.Databases[0].Kcp, "the release that has written the data")
+	require.Equal(t, w.top.Component("shard/alpha").Version, m.Databases[1].Kcp, "the record does not know one")
+
+	c := w.create()
+	c.Shards = []topology.ID{"root-shard"}
+	m, err = c.Run(t.Context())
+	require.NoError(t, err, "it was not to have the others")
+	require.Contains(t, m.Partial, "beta")
 }
 
 // A stream that breaks, and a target that fails, leave no backup.

@@ -240,6 +240,10 @@ func (c *Create) copyAll(ctx context.Context, m *archive.Manifest, sources []*so
 			m.Partial[shard.ShardName()] = "it was not selected"
 		}
 	}
+	for _, id := range c.elsewhere() {
+		m.Partial[id.ShortName()] = "the setup file does not have it; kcpctl backup create --applied uses the setup that " +
+			"was applied last"
+	}
 	if len(m.Databases) == 0 {
 		return clierr.New(clierr.Failed, "kcpctl status shows the state of the shards",
 			"no shard has given a snapshot; nothing was written")
@@ -285,11 +289,15 @@ func (c *Create) finish(ctx context.Context, m *archive.Manifest, files map[stri
 
 // incomplete is the error of a backup without some of the shards that it was to have.
 func (c *Create) incomplete(m *archive.Manifest) error {
-	var errs []error
+	ids := c.elsewhere()
 	for _, shard := range c.Topology.Shards() {
-		why, left := m.Partial[shard.ShardName()]
-		if left && (len(c.Shards) == 0 || slices.Contains(c.Shards, shard.ID())) {
-			errs = append(errs, fmt.Errorf("%s is not in the backup: %s", shard.ID(), why))
+		ids = append(ids, shard.ID())
+	}
+	var errs []error
+	for _, id := range ids {
+		why, left := m.Partial[id.ShortName()]
+		if left && (len(c.Shards) == 0 || slices.Contains(c.Shards, id)) {
+			errs = append(errs, fmt.Errorf("%s is not in the backup: %s", id, why))
 		}
 	}
 	if len(errs) == 0 {
@@ -297,6 +305,18 @@ func (c *Create) incomplete(m *archive.Manifest) error {
 	}
 	return clierr.New(clierr.Failed, "the others are in "+m.Name+"; kcpctl status shows what is wrong", "%w",
 		errors.Join(errs...))
+}
+
+// elsewhere are the shards of the installation that the setup file lacks: it is older than what was applied.
+func (c *Create) elsewhere() []topology.ID {
+	var out []topology.ID
+	for id, d := range c.known.Data {
+		if id.Kind().IsShard() && !d.Removed && c.Topology.Component(id) == nil {
+			out = append(out, id)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // missing are the shards of the installation without a snapshot.

@@ -114,7 +114,7 @@ func (r *Restore) plan(ctx context.Context) (*Plan, error) {
 		return nil, err
 	}
 	if p.Keys {
-		err = r.checkKeys()
+		err = r.checkKeys(ctx)
 	} else {
 		err = r.checkEncryption(ctx)
 	}
@@ -148,13 +148,21 @@ func (r *Restore) matches() error {
 
 // checkKeys refuses what cannot bring back a lost installation: without keys, or without the data of a shard, which
 // would begin empty while others refer to what was in it.
-func (r *Restore) checkKeys() error {
+func (r *Restore) checkKeys(ctx context.Context) error {
 	if len(r.Shards) > 0 {
 		return clierr.New(clierr.BadInput, "leave out --shard",
 			"this installation does not exist here, so the shards without --shard would begin without data")
 	}
+	then, err := r.recordThen(ctx)
+	if err != nil {
+		return err
+	}
 	for _, c := range r.Topology.Shards() {
-		if why, ok := r.manifest.Partial[c.ShardName()]; ok {
+		why, lacks := r.manifest.Partial[c.ShardName()]
+		if was, ok := then.Data[c.ID()]; ok && !lacks && !was.Removed { // the setup file of the backup lacked the shard
+			lacks, why = !r.manifest.Has(c.ID()), "its setup file did not have the shard"
+		}
+		if lacks {
 			return clierr.New(clierr.Failed,
 				"use another backup: kcpctl backup list shows them; or, if there is no other, remove the shard from "+
 					"the setup file",
@@ -200,7 +208,7 @@ func (r *Restore) choose(p *Plan) error {
 		}
 	}
 	for _, id := range r.Shards {
-		if !slices.ContainsFunc(r.manifest.Databases, func(d archive.Database) bool { return d.Component == id }) {
+		if !r.manifest.Has(id) {
 			errs = append(errs, clierr.New(clierr.BadInput, "kcpctl backup list shows the others",
 				"%s is not in the backup", id))
 		}
@@ -261,11 +269,7 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 // checkEncryption refuses data that is encrypted with a key that the installation no longer has, and data that the next
 // step of a rotation would make unreadable.
 func (r *Restore) checkEncryption(ctx context.Context) error {
-	raw, err := r.read(ctx, archive.FileRecord)
-	if err != nil {
-		return err
-	}
-	then, err := record.Decode(raw)
+	then, err := r.recordThen(ctx)
 	if err != nil {
 		return err
 	}
@@ -305,11 +309,7 @@ func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record
 	if err != nil {
 		return nil, err
 	}
-	raw, err := r.read(ctx, archive.FileRecord)
-	if err != nil {
-		return nil, err
-	}
-	known, err := record.Decode(raw)
+	known, err := r.recordThen(ctx)
 	if err == nil {
 		err = known.CheckAuthorities(restored, "the backup")
 	}
@@ -348,6 +348,15 @@ func (r *Restore) moved() map[topology.ID][]topology.ID {
 		out[shard.ID()] = proxies
 	}
 	return out
+}
+
+// recordThen returns the record as it was when the backup was taken.
+func (r *Restore) recordThen(ctx context.Context) (*record.Record, error) {
+	raw, err := r.read(ctx, archive.FileRecord)
+	if err != nil {
+		return nil, err
+	}
+	return record.Decode(raw)
 }
 
 // read reads a small file of the backup.

@@ -12,8 +12,10 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
@@ -181,6 +183,16 @@ func TestRestoreRefuses(t *testing.T) {
 			w.lose()
 			r.Name = m.Name
 		}, "the backup has no data of shard/alpha: it was not selected"},
+		"a backup of an earlier kcpctl, which does not say that it lacks a shard": {func(t *testing.T, w *world, r *backup.Restore) {
+			w.record.Data["shard/alpha"] = record.Data{}
+			m, err := w.create().Run(t.Context())
+			require.NoError(t, err)
+			m.Databases = m.Databases[:1]
+			delete(m.Files, archive.DatabaseFile("shard/alpha"))
+			require.NoError(t, m.Write(t.Context(), w.target))
+			w.lose()
+			r.Name = m.Name
+		}, "the backup has no data of shard/alpha: its setup file did not have the shard"},
 		"data that cannot be replaced": {func(_ *testing.T, w *world, _ *backup.Restore) {
 			w.refused = map[topology.ID]string{"shard/alpha": "it has an external etcd", "cache-server": "it is away"}
 		}, "it has an external etcd\nit is away"},

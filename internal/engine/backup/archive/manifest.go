@@ -108,6 +108,11 @@ func DatabaseFile(id topology.ID) string {
 // Complete reports whether the backup has all shards and the keys, so that it can bring back the installation.
 func (m *Manifest) Complete() bool { return len(m.Partial) == 0 && len(m.Recipients) > 0 }
 
+// Has reports whether the backup has a snapshot of a component.
+func (m *Manifest) Has(id topology.ID) bool {
+	return slices.ContainsFunc(m.Databases, func(d Database) bool { return d.Component == id })
+}
+
 // Bytes returns the size of all files.
 func (m *Manifest) Bytes() int64 {
 	var n int64
