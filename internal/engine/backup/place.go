@@ -64,7 +64,7 @@ func (r *Restore) placeOne(ctx context.Context, d archive.Database, suffix strin
 		return run.Placed{}, err
 	}
 	defer os.Remove(raw) // several large databases may not fit
-	if err := database.Prepare(raw); err != nil {
+	if err := database.Prepare(raw, r.Now()); err != nil {
 		return run.Placed{}, err
 	}
 	r.component(d.Component, run.Running, "writing "+bytesize.Format(d.Size))

@@ -5,6 +5,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	bolt "go.etcd.io/bbolt"
@@ -62,7 +63,8 @@ func TestDamage(t *testing.T) {
 // A prepared database has no members and no log, and its revision is higher than any that the old etcd reached.
 func TestPrepare(t *testing.T) {
 	path := write(t, etcdfile.Snapshot(t, versions()...))
-	require.NoError(t, database.Prepare(path))
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	require.NoError(t, database.Prepare(path, now))
 	db, err := bolt.Open(path, 0o600, &bolt.Options{ReadOnly: true})
 	require.NoError(t, err)
 	require.NoError(t, db.View(func(tx *bolt.Tx) error {
@@ -70,7 +72,7 @@ func TestPrepare(t *testing.T) {
 		for _, key := range []string{"consistent_index", "term", "confState"} {
 			require.Nil(t, meta.Get([]byte(key)), key)
 		}
-		require.Equal(t, uint64(6+database.RevisionBump),
+		require.Equal(t, uint64(now.UnixMicro()),
 			binary.BigEndian.Uint64(meta.Get([]byte("scheduledCompactRev"))))
 		first, _ := tx.Bucket([]byte("members")).Cursor().First()
 		require.Nil(t, first)
@@ -83,14 +85,33 @@ func TestPrepare(t *testing.T) {
 	defer f.Close()
 	size, err := f.Read(func([]byte) bool { return false }, nil)
 	require.NoError(t, err)
-	require.Equal(t, database.Size{Revision: 6 + database.RevisionBump, Keys: 2}, size)
+	require.Equal(t, database.Size{Revision: now.UnixMicro(), Keys: 2}, size)
+}
+
+// A second restore, also of an older backup, begins above what the etcd of the first one has reached.
+func TestPrepareAgain(t *testing.T) {
+	prepared := func(path string, now time.Time) int64 {
+		require.NoError(t, database.Prepare(path, now))
+		f, err := database.Open(path)
+		require.NoError(t, err)
+		defer f.Close()
+		size, err := f.Read(func([]byte) bool { return false }, nil)
+		require.NoError(t, err)
+		return size.Revision
+	}
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	monday := write(t, etcdfile.Snapshot(t, versions()...))
+	first := prepared(monday, now)
+	sunday := write(t, etcdfile.Snapshot(t, versions()[:2]...))
+	require.Greater(t, prepared(sunday, now.Add(time.Minute)), first+1_000_000, "the first etcd has written meanwhile")
+	require.Equal(t, first+database.RevisionBump, prepared(monday, now.Add(-time.Hour)), "the clock was set back")
 }
 
 func TestPrepareRefusesOtherFiles(t *testing.T) {
-	require.ErrorIs(t, database.Prepare(filepath.Join(t.TempDir(), "none")), os.ErrNotExist)
+	require.ErrorIs(t, database.Prepare(filepath.Join(t.TempDir(), "none"), time.Now()), os.ErrNotExist)
 	path := filepath.Join(t.TempDir(), "db")
 	db, err := bolt.Open(path, 0o600, nil)
 	require.NoError(t, err)
 	require.NoError(t, db.Close())
-	require.ErrorIs(t, database.Prepare(path), database.ErrDamaged)
+	require.ErrorIs(t, database.Prepare(path, time.Now()), database.ErrDamaged)
 }

@@ -6,12 +6,13 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"time"
 
 	bolt "go.etcd.io/bbolt"
 )
 
-// RevisionBump is by how much Prepare raises the revision: more than an etcd writes between a snapshot and its loss.
-// 1,000,000,000 is the value in the documentation of etcd.
+// RevisionBump is by how much Prepare raises a revision that the clock has not reached: more than an etcd writes between
+// a snapshot and its loss. 1,000,000,000 is the value in the documentation of etcd.
 const RevisionBump = 1_000_000_000
 
 // pageMultiple divides the size of all databases.
@@ -22,7 +23,10 @@ const pageMultiple = 512
 // does (etcd: etcdutl/snapshot/v3_snapshot.go): it removes the members of the old etcd and its position in the log.
 // The revision rises, and everything before is compacted, so that clients that watch from a revision which the old
 // etcd reached after the snapshot list again instead of missing changes.
-func Prepare(path string) error {
+//
+// The new revision is the time in microseconds. No etcd writes that often, so it is also higher than all revisions that
+// an earlier restore, of whichever backup, has led to.
+func Prepare(path string, now time.Time) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -36,11 +40,11 @@ func Prepare(path string) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	err = db.Update(prepare)
+	err = db.Update(func(tx *bolt.Tx) error { return prepare(tx, now.UnixMicro()) })
 	return errors.Join(err, db.Close())
 }
 
-func prepare(tx *bolt.Tx) error {
+func prepare(tx *bolt.Tx, next int64) error {
 	keys, meta := tx.Bucket([]byte(bucketKey)), tx.Bucket([]byte(bucketMeta))
 	if keys == nil || meta == nil {
 		return fmt.Errorf("%w: it is not a database of etcd", ErrDamaged)
@@ -62,7 +66,10 @@ func prepare(tx *bolt.Tx) error {
 	if len(last) < revisionSize {
 		return fmt.Errorf("%w: it has no revision", ErrDamaged)
 	}
-	raised := revision(int64(binary.BigEndian.Uint64(last)) + RevisionBump)
+	if was := int64(binary.BigEndian.Uint64(last)); next <= was { // the clock was ahead
+		next = was + RevisionBump
+	}
+	raised := revision(next)
 	if err := keys.Put(raised, []byte{}); err != nil {
 		return err
 	}
