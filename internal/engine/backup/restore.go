@@ -252,6 +252,9 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	}
 	known.Restoring = r.Name // until the end, so that no server starts without its data
 	known.Awaiting = p.Restored
+	if slices.Contains(p.Restored, topology.ID(topology.RootShard)) {
+		known.Moved = r.moved()
+	}
 	if err := r.Runtime.Keep(ctx, known); err != nil {
 		return err
 	}
@@ -329,7 +332,6 @@ func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record
 	}
 	known.Data = map[topology.ID]record.Data{}
 	known.Addresses = topology.Addresses{}
-	known.Moved = r.moved()
 	known.Witnessed = live.Witnessed
 	known.AcceptRestored() // clusters that remain have noted later records
 	r.step(stepKeys, run.Done, known.Installation)

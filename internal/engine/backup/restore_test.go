@@ -83,6 +83,22 @@ func TestRestoreContinues(t *testing.T) {
 	}
 }
 
+// The root shard of the backup can have other URLs of the shards than it has now, also if the installation exists.
+func TestRestoreOfTheRootShardMovesURLs(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	for shard, proxies := range map[topology.ID][]topology.ID{"shard/alpha": nil, "root-shard": {"front-proxy/main"}} {
+		w.record.Moved = nil
+		r := w.restore(m.Name)
+		r.Shards = []topology.ID{shard}
+		p, err := r.Plan(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, r.Run(t.Context(), p))
+		require.Equal(t, proxies, w.record.Moved["shard/alpha"], shard)
+	}
+}
+
 // A restore that continues with fewer shards includes those that still have no data.
 func TestRestoreContinuesWithOneShard(t *testing.T) {
 	w := newWorld(t)
