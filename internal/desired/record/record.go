@@ -37,6 +37,9 @@ type Record struct {
 	// Renewals counts the runs that have renewed certificates, perhaps because a key was stolen: a record from before
 	// is older (see CheckRestored), even if there is no other change.
 	Renewals int64 `json:"renewals,omitempty"`
+	// Encrypted are the resources of which objects may be encrypted in the etcds: secrets. Nil is unknown, too, as in
+	// records of earlier releases.
+	Encrypted []string `json:"encrypted,omitempty"`
 	// Data describes where components hold their data.
 	Data map[topology.ID]Data `json:"data,omitempty"`
 	// Addresses are the addresses that clusters have assigned to components.
@@ -108,6 +111,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 	out := &Record{
 		Installation: s.Installation.ID, Authorities: s.Fingerprints(), Data: map[topology.ID]Data{},
 		Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{}, Keyed: r.keyed(s),
+		Encrypted: s.Encryption.Resources,
 	}
 	if r != nil {
 		maps.Copy(out.Data, r.Data)
@@ -168,6 +172,7 @@ func (r *Record) normal() Record {
 		Restoring: r.Restoring,
 	}
 	out.Awaiting = append(out.Awaiting, r.Awaiting...)
+	out.Encrypted = append(out.Encrypted, r.Encrypted...)
 	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Authorities, r.Authorities)
 	maps.Copy(out.Retired, r.Retired)

@@ -269,8 +269,8 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	return r.Runtime.Keep(ctx, known)
 }
 
-// checkEncryption refuses data that is encrypted with a key that the installation no longer has, and data that the next
-// step of a rotation would make unreadable.
+// checkEncryption refuses data that is encrypted with a key that the installation no longer has, or that shards do not
+// decrypt, and data that the next step of a rotation would make unreadable.
 func (r *Restore) checkEncryption(ctx context.Context) error {
 	then, err := r.recordThen(ctx)
 	if err != nil {
@@ -287,6 +287,14 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 			return clierr.New(clierr.Failed, "use a backup that was taken after kcpctl encryption rotate",
 				"the backup can have data that is encrypted with key %s, which the installation no longer has",
 				record.Short(f))
+		}
+	}
+	decrypted := state.Encryption.Covers(pki.EncryptedResources(r.Topology))
+	for _, resource := range then.Encrypted {
+		if !slices.Contains(decrypted, resource) {
+			return clierr.New(clierr.BadInput,
+				"add "+resource+" to spec.encryption.resources in the setup file: shards then decrypt them",
+				"the backup has encrypted %s, and the setup no longer encrypts them, so shards could not read them", resource)
 		}
 	}
 	if state.Encryption.Phase == pki.PhaseSwitch {

@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"encoding/base64"
 	"errors"
 	"slices"
 	"strings"
@@ -16,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
@@ -165,6 +167,36 @@ func tryRestore(t *testing.T, w *world, name string) error {
 		return err
 	}
 	return r.Run(t.Context(), p)
+}
+
+// Data that is encrypted is restored only where shards decrypt it.
+func TestRestoreOfEncryptedData(t *testing.T) {
+	w := newWorld(t)
+	encrypts := func(resources ...string) {
+		w.state.Encryption = pki.Encryption{
+			Key: base64.StdEncoding.EncodeToString(make([]byte, 32)), Resources: resources,
+		}
+		w.record = w.record.With(w.state, nil)
+	}
+	encrypts("configmaps", "secrets")
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, tryRestore(t, w, m.Name))
+
+	encrypts("configmaps")
+	r := w.restore(m.Name)
+	_, err = r.Plan(t.Context())
+	require.ErrorContains(t, err, "the backup has encrypted secrets")
+	require.Contains(t, clierr.Hint(err), "spec.encryption")
+	r.Topology = topologytest.Build(t, strings.Replace(sharded, "{cacheServer", "{encryption: {}, cacheServer", 1))
+	_, err = r.Plan(t.Context())
+	require.NoError(t, err, "shards decrypt what the setup encrypts")
+
+	w.record.Encrypted = nil // as an earlier kcpctl has written it
+	w.now = w.now.Add(time.Second)
+	m, err = w.create().Run(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, tryRestore(t, w, m.Name))
 }
 
 func TestRestoreRefuses(t *testing.T) {
