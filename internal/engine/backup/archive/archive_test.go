@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"testing/fstest"
 	"time"
 
 	"filippo.io/age"
@@ -67,6 +68,54 @@ func TestDirectoryIsNotLeft(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "other", string(raw))
 }
+
+// A target can have directories that only others may read, and another run removes its files while they are listed.
+func TestDirectoriesThatCannotBeRead(t *testing.T) {
+	file := &fstest.MapFile{Data: []byte("x")}
+	other := "demo-20261126T012016Z-other"
+	dir := unreadable{fstest.MapFS{
+		"a/manifest.json": file, "lost+found/x": file, other + "/manifest.json": file, ".kcpctl-staging-1/x": file,
+		"z/manifest.json": file,
+	}, map[string]error{
+		"lost+found": fs.ErrPermission, other: fs.ErrPermission, ".kcpctl-staging-1": fs.ErrNotExist,
+	}}
+	found, err := archive.ListIn(t.Context(), dir, "")
+	require.NoError(t, err)
+	var names []string
+	for _, e := range found {
+		names = append(names, e.Name)
+	}
+	require.Equal(t, []string{"a/manifest.json", other + "/", "lost+found/", "z/manifest.json"}, names)
+	listed, err := archive.List(t.Context(), listing{entries: found})
+	require.NoError(t, err)
+	require.Len(t, listed.Unusable, 1)
+	require.ErrorContains(t, listed.Unusable[other], "its directory cannot be read")
+
+	dir.errs["."] = fs.ErrPermission
+	_, err = archive.ListIn(t.Context(), dir, "")
+	require.ErrorIs(t, err, fs.ErrPermission, "the target itself")
+}
+
+// unreadable fails to read some directories.
+type unreadable struct {
+	fstest.MapFS
+	errs map[string]error
+}
+
+func (u unreadable) ReadDir(name string) ([]fs.DirEntry, error) {
+	if err := u.errs[name]; err != nil {
+		return nil, &fs.PathError{Op: "open", Path: name, Err: err}
+	}
+	return u.MapFS.ReadDir(name)
+}
+
+// listing is a target with some entries.
+type listing struct {
+	archive.Target
+	entries []archive.Entry
+}
+
+func (l listing) List(context.Context, string) ([]archive.Entry, error) { return l.entries, nil }
 
 // A file that could not be written completely does not exist.
 func TestPutIsAtomic(t *testing.T) {

@@ -170,8 +170,11 @@ type Listed struct {
 	Unusable map[string]error
 }
 
-// errInterrupted is why a backup without a manifest cannot be used.
-var errInterrupted = errors.New("it was interrupted")
+// Why a backup without a manifest cannot be used.
+var (
+	errInterrupted = errors.New("it was interrupted")
+	errUnreadable  = errors.New("its directory cannot be read")
+)
 
 // List returns the backups in a target.
 func List(ctx context.Context, from Target) (*Listed, error) {
@@ -181,7 +184,12 @@ func List(ctx context.Context, from Target) (*Listed, error) {
 	}
 	out := &Listed{Unusable: map[string]error{}}
 	for _, e := range entries {
-		if name, _, _ := strings.Cut(e.Name, "/"); IsName(name) {
+		name, file, _ := strings.Cut(e.Name, "/")
+		switch {
+		case !IsName(name):
+		case file == "":
+			out.Unusable[name] = errUnreadable
+		default:
 			out.Unusable[name] = errInterrupted
 		}
 	}

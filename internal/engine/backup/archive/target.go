@@ -131,29 +131,32 @@ func (d directory) Get(_ context.Context, name string) (io.ReadCloser, error) {
 }
 
 func (d directory) List(ctx context.Context, prefix string) ([]Entry, error) {
+	return list(ctx, os.DirFS(d.dir), prefix)
+}
+
+// list leaves out what another run removes meanwhile. A directory that cannot be read is an entry: a target can be a
+// volume with lost+found, or have backups of another user.
+func list(ctx context.Context, dir fs.FS, prefix string) ([]Entry, error) {
 	var out []Entry
-	err := filepath.WalkDir(d.dir, func(p string, e fs.DirEntry, err error) error {
-		if err != nil || e.IsDir() || !e.Type().IsRegular() {
-			return err
-		}
-		name, err := filepath.Rel(d.dir, p)
-		if err != nil {
-			return err
-		}
-		name = filepath.ToSlash(name)
-		if !strings.HasPrefix(name, prefix) {
+	err := fs.WalkDir(dir, ".", func(name string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil && name != ".":
+			out = append(out, Entry{Name: name + "/"})
 			return ctx.Err()
+		case err != nil || !e.Type().IsRegular() || !strings.HasPrefix(name, prefix):
+			return errors.Join(err, ctx.Err())
 		}
 		info, err := e.Info()
-		if err != nil {
-			return err
+		if err == nil {
+			out = append(out, Entry{name, info.Size(), info.ModTime()})
 		}
-		out = append(out, Entry{name, info.Size(), info.ModTime()})
-		return ctx.Err()
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return errors.Join(err, ctx.Err())
 	})
-	if errors.Is(err, fs.ErrNotExist) && out == nil {
-		return nil, nil
-	}
 	return out, err
 }
 
