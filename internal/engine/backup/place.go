@@ -39,12 +39,14 @@ func (r *Restore) place(ctx context.Context, p *Plan, known *record.Record) erro
 		r.component(id, run.Done, fmt.Sprintf("%d keys, %d logical clusters", d.Keys, d.LogicalClusters))
 	}
 	for _, id := range p.Emptied {
-		placed, err := r.Place.SetAside(ctx, r.Topology.Component(id), r.restored(id, "", suffix))
+		c := r.Topology.Component(id)
+		placed, err := r.Place.SetAside(ctx, c, r.restored(id, "", suffix))
 		if err != nil {
 			return r.failComponent(id, err)
 		}
 		kept = append(kept, placed.Aside...)
 		delete(known.Data, id)
+		delete(known.Data, c.Storage.Etcd) // its volumes may be lost
 		maps.Copy(known.Data, placed.Data)
 		r.component(id, run.Done, "empty: shards fill it again")
 	}

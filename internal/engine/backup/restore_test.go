@@ -101,6 +101,19 @@ func TestRestoreOfTheRootShardMovesURLs(t *testing.T) {
 	}
 }
 
+// What begins empty may begin with other volumes, also those of its etcd.
+func TestRestoreForgetsTheVolumesOfTheCacheServer(t *testing.T) {
+	w := newWorld(t)
+	w.top = topologytest.Build(t, strings.Replace(sharded, "cacheServer: {}", "cacheServer: {etcd: {managed: {}}}", 1))
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	lost := record.Data{Volumes: map[string]string{"claim": "lost"}}
+	w.record.Data["cache-server"], w.record.Data["etcd/cache"] = lost, lost
+	require.NoError(t, tryRestore(t, w, m.Name))
+	require.NotContains(t, w.record.Data, topology.ID("cache-server"))
+	require.NotContains(t, w.record.Data, topology.ID("etcd/cache"))
+}
+
 // A restore that continues with fewer shards includes those that still have no data.
 func TestRestoreContinuesWithOneShard(t *testing.T) {
 	w := newWorld(t)
