@@ -219,7 +219,8 @@ func TestPrunable(t *testing.T) {
 			backup.Keep{Last: 1, Within: 14 * 24 * time.Hour}, []int{30}},
 		"one is always kept":               {[]int{100}, backup.Keep{Within: time.Hour}, nil},
 		"a partial one replaces no other":  {[]int{3, 2, -1}, backup.Keep{Last: 1}, []int{3}},
-		"partial ones are all there is":    {[]int{-3, -2}, backup.Keep{Last: 1}, nil},
+		"partial ones are all there is":    {[]int{-4, -3, -2}, backup.Keep{Last: 2}, []int{4}},
+		"the others are older":             {[]int{5, 4, -3, -2, -1}, backup.Keep{Last: 2}, []int{3}},
 		"an old partial one is not needed": {[]int{-3, 2}, backup.Keep{Last: 1}, []int{3}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -230,6 +231,18 @@ func TestPrunable(t *testing.T) {
 			require.Equal(t, tc.want, got)
 		})
 	}
+}
+
+// A partial backup does not replace one with other shards.
+func TestPrunableKeepsEachShard(t *testing.T) {
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	var all []*archive.Manifest
+	for i, lacks := range []string{"alpha", "beta", "alpha"} {
+		all = append(all, &archive.Manifest{
+			Created: now.Add(time.Duration(i) * time.Hour), Partial: map[string]string{lacks: "lost"},
+		})
+	}
+	require.Equal(t, all[:1], backup.Prunable(all, backup.Keep{Last: 1}, now))
 }
 
 // Newer backups without keys never displace the newest one that can bring back the installation.

@@ -3,6 +3,7 @@ package backup
 import (
 	"context"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
@@ -17,25 +18,23 @@ type Keep struct {
 }
 
 // Prunable returns the backups of one installation that no rule keeps, oldest first. Partial backups do not count among
-// the newest, so they never displace one with all shards, and the newest backup that can bring back the installation is
-// kept, however many without keys are newer.
+// the newest, so they never displace one with all shards. Those that are newer than all of these count among the partial
+// ones that lack the same shards. The newest backup that can bring back the installation is kept, however many without
+// keys are newer.
 func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Manifest {
 	newest := slices.Clone(all)
 	slices.SortFunc(newest, func(a, b *archive.Manifest) int { return b.Created.Compare(a.Created) })
 	var out []*archive.Manifest
-	kept := 0
+	kept := map[string]int{} // by the shards that are missing
 	complete := slices.IndexFunc(newest, (*archive.Manifest).Complete)
 	for i, m := range newest {
-		whole := len(m.Partial) == 0
-		if whole && kept < max(1, keep.Last) {
-			kept++
+		lacks := strings.Join(missing(m), ",")
+		if (lacks == "" || kept[""] == 0) && kept[lacks] < max(1, keep.Last) {
+			kept[lacks]++
 			continue
 		}
-		if i == complete {
+		if i == complete || keep.Within > 0 && now.Sub(m.Created) < keep.Within {
 			continue
-		}
-		if !whole && kept < 1 || keep.Within > 0 && now.Sub(m.Created) < keep.Within {
-			continue // a partial backup is all there is
 		}
 		out = append(out, m)
 	}
