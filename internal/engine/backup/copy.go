@@ -27,7 +27,8 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 	id := s.shard.ID()
 	s.database = archive.Database{
 		Component: id, Shard: s.shard.ShardName(), Etcd: c.known.Data[id].Etcd, EtcdVersion: s.version,
-		Kcp: cmp.Or(c.known.Data[id].Release, s.shard.Version), Prefix: s.shard.Storage.KeyPrefix(), File: archive.DatabaseFile(id),
+		Kcp: cmp.Or(c.known.Data[id].Release, s.shard.Version), Prefix: s.shard.Storage.KeyPrefix(),
+		File: archive.DatabaseFile(id),
 	}
 	raw := filepath.Join(dir, strings.ReplaceAll(string(id), "/", "-")+".db")
 	f, err := os.OpenFile(raw, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)

@@ -241,8 +241,8 @@ func (c *Create) copyAll(ctx context.Context, m *archive.Manifest, sources []*so
 		}
 	}
 	for _, id := range c.elsewhere() {
-		m.Partial[id.ShortName()] = "the setup file does not have it; kcpctl backup create --applied uses the setup that " +
-			"was applied last"
+		m.Partial[id.ShortName()] = "the setup file does not have it; kcpctl backup create --applied uses the setup " +
+			"that was applied last"
 	}
 	if len(m.Databases) == 0 {
 		return clierr.New(clierr.Failed, "kcpctl status shows the state of the shards",

@@ -18,7 +18,7 @@ type Keep struct {
 }
 
 // Prunable returns the backups of one installation that no rule keeps, oldest first. Partial backups do not count among
-// the newest, so they never displace one with all shards. Those that are newer than all of these count among the partial
+// the newest, so they never displace one with all shards. Those that are newer than all others count among the partial
 // ones that lack the same shards. The newest backup that can bring back the installation is kept, however many without
 // keys are newer.
 func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Manifest {

@@ -294,7 +294,8 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 		if !slices.Contains(decrypted, resource) {
 			return clierr.New(clierr.BadInput,
 				"add "+resource+" to spec.encryption.resources in the setup file: shards then decrypt them",
-				"the backup has encrypted %s, and the setup no longer encrypts them, so shards could not read them", resource)
+				"the backup has encrypted %s, and the setup no longer encrypts them: shards could not read them",
+				resource)
 		}
 	}
 	if state.Encryption.Phase == pki.PhaseSwitch {

@@ -11,8 +11,8 @@ import (
 	bolt "go.etcd.io/bbolt"
 )
 
-// RevisionBump is by how much Prepare raises a revision that the clock has not reached: more than an etcd writes between
-// a snapshot and its loss. 1,000,000,000 is the value in the documentation of etcd.
+// RevisionBump is by how much Prepare raises a revision that is ahead of the clock: more than an etcd writes between a
+// snapshot and its loss. 1,000,000,000 is the value in the documentation of etcd.
 const RevisionBump = 1_000_000_000
 
 // pageMultiple divides the size of all databases.

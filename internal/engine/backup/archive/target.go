@@ -134,8 +134,8 @@ func (d directory) List(ctx context.Context, prefix string) ([]Entry, error) {
 	return list(ctx, os.DirFS(d.dir), prefix)
 }
 
-// list leaves out what another run removes meanwhile. A directory that cannot be read is an entry: a target can be a
-// volume with lost+found, or have backups of another user.
+// list returns the files of a target, without those that another run removes meanwhile. A directory that cannot be read
+// is an entry: a target can be a volume with lost+found, or have backups of another user.
 func list(ctx context.Context, dir fs.FS, prefix string) ([]Entry, error) {
 	var out []Entry
 	err := fs.WalkDir(dir, ".", func(name string, e fs.DirEntry, err error) error {
