@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -157,6 +158,9 @@ func (r *Restore) checkKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.checkCopy(then); err != nil {
+		return err
+	}
 	for _, c := range r.Topology.Shards() {
 		why, lacks := r.manifest.Partial[c.ShardName()]
 		if was, ok := then.Data[c.ID()]; ok && !lacks && !was.Removed { // the setup file of the backup lacked the shard
@@ -181,6 +185,28 @@ func (r *Restore) checkKeys(ctx context.Context) error {
 			strings.Join(r.manifest.Recipients, ", "))
 	}
 	return nil
+}
+
+// checkCopy refuses a copy, on this machine, of an installation on clusters that has agents or workloads: with the
+// credentials of the original, they would change what runs in its clusters to what the backup has.
+func (r *Restore) checkCopy(then *record.Record) error {
+	onClusters := func(d record.Data) bool { return d.Cluster != "" }
+	if !r.Topology.Local() || !slices.ContainsFunc(slices.Collect(maps.Values(then.Data)), onClusters) {
+		return nil
+	}
+	var ids []string
+	for _, c := range r.Topology.Components {
+		if c.Kind.UsesClusters() {
+			ids = append(ids, string(c.ID()))
+		}
+	}
+	if len(ids) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.BadInput,
+		"remove spec.agents and spec.workloads from a copy of the setup file, and name that file with -f",
+		"this copy of an installation on clusters would change what runs there: the setup file has %s",
+		strings.Join(ids, ", "))
 }
 
 // choose decides which components get data.

@@ -254,6 +254,16 @@ func TestRestoreRefuses(t *testing.T) {
 			w.lose()
 			r.Name = m.Name
 		}, "the backup has no data of shard/alpha: its setup file did not have the shard"},
+		"a copy on this machine with workloads": {func(t *testing.T, w *world, r *backup.Restore) {
+			w.record.Data["shard/alpha"] = record.Data{Cluster: "eu"}
+			w.now = w.now.Add(time.Second)
+			m, err := w.create().Run(t.Context())
+			require.NoError(t, err)
+			w.lose()
+			r.Name = m.Name
+			r.Topology = topologytest.BuildLocal(t, strings.Replace(sharded, "{cacheServer",
+				"{workloads: {clusters: [{name: c1, context: eu}]}, cacheServer", 1))
+		}, "the setup file has workloads/controller, cluster/c1"},
 		"data that cannot be replaced": {func(_ *testing.T, w *world, _ *backup.Restore) {
 			w.refused = map[topology.ID]string{"shard/alpha": "it has an external etcd", "cache-server": "it is away"}
 		}, "it has an external etcd\nit is away"},
