@@ -86,6 +86,15 @@ func (v *fields) image(p *field.Path, i v1alpha1.Image) {
 	}
 }
 
+// otherImage checks an image of another program than kcp, whose tag is not a release of kcp.
+func (v *fields) otherImage(p *field.Path, i v1alpha1.Image) {
+	if i.Tag != "" {
+		v.isTag(p.Child("tag"), i.Tag)
+		i.Tag = ""
+	}
+	v.image(p, i)
+}
+
 // tag requires an image tag. A tag that is a release selects the flags, so the release must be supported.
 func (v *fields) tag(p *field.Path, tag string) {
 	if _, err := version.ParseSemantic(tag); v.isTag(p, tag) && err == nil && strings.HasPrefix(tag, "v") {

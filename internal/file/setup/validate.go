@@ -237,12 +237,11 @@ func (v *validator) kinds() []topology.Kind {
 
 func (v *validator) component(p part) {
 	v.reference(p.path.Child("cluster"), "cluster", p.Cluster, v.clusterNames())
-	image := p.Image
-	if p.custom != nil && image.Tag != "" { // it is not a release of kcp
-		v.isTag(p.path.Child("image", "tag"), image.Tag)
-		image.Tag = ""
+	if p.custom != nil {
+		v.otherImage(p.path.Child("image"), p.Image)
+	} else {
+		v.image(p.path.Child("image"), p.Image)
 	}
-	v.image(p.path.Child("image"), image)
 	v.defaults(p.path, p.Defaults, p.kind)
 	if p.url != "" && p.url != v1alpha1.AddressAuto {
 		v.url(p.path.Child("url"), p.url, "https")

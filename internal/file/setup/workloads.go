@@ -126,7 +126,7 @@ func (v *validator) workloads() {
 		v.unique(p.Child("groups").Index(i), group)
 	}
 	v.workloadAPIs(p.Child("apis"), w.APIs)
-	v.image(p.Child("image"), w.Image)
+	v.otherImage(p.Child("image"), w.Image)
 	v.replicas(p, w.Replicas)
 	v.defaults(p, v1alpha1.Defaults{Resources: w.Resources, ExtraArgs: w.ExtraArgs,
 		ServerSettings: v1alpha1.ServerSettings{LogLevel: w.LogLevel}}, topology.Workloads)

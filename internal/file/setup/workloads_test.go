@@ -34,6 +34,16 @@ func TestKcpctlImage(t *testing.T) {
 	}
 }
 
+// Releases of kcpctl have other numbers than those of kcp, which has no v0.1.0 that is supported.
+func TestWorkloadsWithAReleaseOfKcpctl(t *testing.T) {
+	s := parse(t, minimal+"spec: {workloads: {image: {repository: mirror.example.com/kcpctl, tag: v0.1.0}}}\n")
+	require.Equal(t, "mirror.example.com/kcpctl:v0.1.0", topology.KcpctlRef(KcpctlImage(&s.Spec)))
+	_, err := Parse("kcp.yaml", []byte(minimal+"spec: {workloads: {image: {tag: no spaces}}}\n"))
+	require.ErrorContains(t, err, "spec.workloads.image.tag: invalid value \"no spaces\": must be an image tag")
+	_, err = Parse("kcp.yaml", []byte(minimal+"spec: {workloads: {image: {repository: 'mirror.example.com/kcpctl:v0.1.0'}}}\n"))
+	require.ErrorContains(t, err, "spec.workloads.image.repository: invalid value")
+}
+
 func TestWithName(t *testing.T) {
 	release := v1alpha1.Image{Repository: "ghcr.io/kcpctl/kcpctl", Tag: "v0.1.0", Digest: "sha256:0123"}
 	for name, want := range map[string]string{
