@@ -182,8 +182,12 @@ type unsafe string
 func (u unsafe) Error() string { return string(u) }
 
 func treeOf(data []byte) (map[string]any, error) {
+	root, problem := parseYAML(data)
+	if problem != nil {
+		return nil, Errors{*problem}
+	}
 	var tree map[string]any
-	err := yaml.Unmarshal(data, &tree)
+	err := root.Decode(&tree)
 	return tree, err
 }
 

@@ -331,6 +331,21 @@ func TestUnsafeEditsAreRefused(t *testing.T) {
 	require.EqualError(t, err, `kcp.yaml has no shard "alpha"`)
 }
 
+// The document of a file can have empty ones around it.
+func TestEmptyDocuments(t *testing.T) {
+	const text = "---\n# Our setup.\n---\n" + head + "spec:\n  shards:\n  - name: alpha\n---\n"
+	f := read(t, text)
+	added, err := f.AddShard(v1alpha1.Shard{Name: "beta"})
+	require.NoError(t, err)
+	require.Equal(t, "  - name: beta\n", inserted(t, f.Data, added.Data))
+	back, err := added.RemoveShard("beta")
+	require.NoError(t, err)
+	require.Equal(t, text, string(back.Data))
+	set, err := f.SetInstallation("demo-x7k2m9qd")
+	require.NoError(t, err)
+	require.Contains(t, string(set.Data), "metadata: {name: demo, installation: demo-x7k2m9qd}\n")
+}
+
 func TestCordonCluster(t *testing.T) {
 	for name, tc := range map[string]struct {
 		before, after string
