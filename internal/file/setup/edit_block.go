@@ -141,13 +141,25 @@ func (e *editor) blockEnd(first, next, indent int) int {
 }
 
 // ownComments returns the first line of the comments directly above an item, or the line of the item. A commented-out
-// item is not part of them.
+// item, with the lines of it that are indented deeper than its dash, is not part of them.
 func (e *editor) ownComments(list *yaml.Node, dash, indent int) int {
 	first := dash
 	for ; first > list.Line-1 || first > 0 && dash == list.Line-1; first-- {
-		i, content, ok := comment(e.text.line(first - 1))
-		if !ok || i > indent || strings.HasPrefix(content, "- ") {
+		if i, _, ok := comment(e.text.line(first - 1)); !ok || i > indent {
 			break
+		}
+	}
+	for line, item := first, -1; line < dash; line++ { // item is the column of the dash of a commented-out item
+		_, content, _ := comment(e.text.line(line))
+		at := strings.LastIndex(e.text.line(line), content)
+		if at <= item {
+			item = -1
+		}
+		if item < 0 && strings.HasPrefix(content, "- ") {
+			item = at
+		}
+		if item >= 0 {
+			first = line + 1
 		}
 	}
 	return first
