@@ -59,6 +59,7 @@ func settingFlags(servers, shards []Kind) []ownedFlags {
 			field("authorization.webhook")},
 		{shards, "enable-home-workspaces home-workspaces-home-creator-groups", field("spec.homeWorkspaces")},
 		{shards, "batteries-included", field("spec.batteries")},
+		{shards, "anonymous-auth", field("spec.authentication.anonymous")}, // which leaves probes their paths
 	}
 }
 

@@ -75,6 +75,7 @@ func TestOwnerOf(t *testing.T) {
 		{RootShard, "max-requests-inflight", true, ""},
 		{RootShard, "audit-log-path", false, ""},
 		{RootShard, "oidc-client-id", false, ""},
+		{RootShard, "anonymous-auth", true, "spec.authentication.anonymous"},
 	} {
 		owner, ok := OwnerOf(tc.kind, tc.flag)
 		require.Equal(t, tc.owned, ok, "%s --%s", tc.kind, tc.flag)

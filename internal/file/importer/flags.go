@@ -67,6 +67,8 @@ func (o *object) setField(v value, flag, text string) bool {
 		return o.setProfiler(text)
 	case "enable-home-workspaces", "home-workspaces-home-creator-groups", "batteries-included":
 		return o.setShared(flag, text)
+	case "anonymous-auth":
+		return text == "true" // the default
 	case "authentication-drop-groups":
 		o.auth.DropGroups = groups(text)
 		v.find(Review, replacesGroups, checkGroups)

@@ -22,7 +22,7 @@ spec:
 
 // Flags that a field says move to it, so that a setup has one truth about where data is and how shards are reached.
 func TestFlagsBecomeFields(t *testing.T) {
-	spec, findings := imported(t, `  extraArgs: [--etcd-prefix=/shard/root, --shard-virtual-workspace-url, "https://vw.example.com:6443", -v=4]
+	spec, findings := imported(t, `  extraArgs: [--anonymous-auth, --etcd-prefix=/shard/root, --shard-virtual-workspace-url, "https://vw.example.com:6443", -v=4]
 `, `  extraArgs: [--authentication-pass-on-groups=example, "--authentication-drop-groups=a,b"]
 `, secondShard+`  extraArgs: ["--etcd-prefix=/first", "--etcd-servers=https://a:2379,https://b:2379", "--etcd_prefix=/shard/alpha",
     --shard-base-url=https://alpha.example.com:6443, --etcd-cafile=/certs/ca.crt, --etcd-certfile=/certs/tls.crt, --etcd-keyfile=/certs/tls.key]
@@ -33,6 +33,7 @@ func TestFlagsBecomeFields(t *testing.T) {
 	require.Equal(t, "/shard/root", root.Etcd.External.Prefix)
 	require.Equal(t, "https://vw.example.com:6443", root.VirtualWorkspaceURL)
 	require.Equal(t, []string{"--v=4"}, root.ExtraArgs)
+	require.NotContains(t, report(findings), "anonymous-auth", "true is the default")
 	require.Equal(t, "/shard/alpha", alpha.Etcd.External.Prefix, "the last one is the one in use")
 	require.Equal(t, []string{"https://a:2379", "https://b:2379"}, alpha.Etcd.External.Endpoints)
 	require.Equal(t, "etcd-client", alpha.Etcd.External.TLSSecret)
@@ -46,7 +47,7 @@ func TestFlagsBecomeFields(t *testing.T) {
 
 // Flags that kcpctl computes, and flags of files that are in no Secret, are findings, and not arguments.
 func TestFlagsThatAreNotMapped(t *testing.T) {
-	spec, findings := imported(t, "  extraArgs: [--client-ca-file=/ca.crt, --shard-name=main, --etcd-cafile=/nowhere/ca.crt]\n",
+	spec, findings := imported(t, "  extraArgs: [--client-ca-file=/ca.crt, --shard-name=main, --etcd-cafile=/nowhere/ca.crt, --anonymous-auth=false]\n",
 		"  extraArgs: [--tls-sni-cert-key=/a.crt, --cors-allowed-origins=example.com]\n")
 	require.Empty(t, spec.RootShard.ExtraArgs)
 	require.Equal(t, []string{"--cors-allowed-origins=example.com"}, spec.FrontProxies[0].ExtraArgs)
@@ -54,6 +55,7 @@ func TestFlagsThatAreNotMapped(t *testing.T) {
 		"not mapped: in.yaml:7:15: RootShard root: spec.extraArgs[0]: extraArgs cannot set --client-ca-file: ",
 		"spec.extraArgs[1]: extraArgs cannot set --shard-name: ",
 		"spec.extraArgs[2]: extraArgs cannot set --etcd-cafile; set etcd.external.tlsSecret",
+		"spec.extraArgs[3]: extraArgs cannot set --anonymous-auth; set spec.authentication.anonymous",
 		"spec.extraArgs[0]: extraArgs cannot set --tls-sni-cert-key; set serving",
 	} {
 		require.Contains(t, report(findings), want)
