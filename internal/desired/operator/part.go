@@ -63,6 +63,9 @@ var components = map[string]string{
 	"virtual-workspace": kindVirtualWorkspace, "cache-server": kindCacheServer,
 }
 
+// Labels are those that all pods of kcp-operator's components have.
+func Labels() map[string]string { return map[string]string{labelManagedBy: ManagedBy} }
+
 // Owned reports whether kcp-operator has made an object: by its owners, or by its labels on clusters without
 // kcp-operator.
 func Owned(o *unstructured.Unstructured) bool {

@@ -2,6 +2,7 @@ package render
 
 import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -45,6 +46,9 @@ func ingress(n *topology.Network, c *topology.Component, spec *v1alpha1.NetworkP
 	}
 	if len(spec.Clients) > 0 && (c.IsShard() || c.Kind == topology.VirtualWorkspaces) {
 		rules = append(rules, dict{"from": namespaces(spec.Clients), "ports": tcp(c.Port)})
+	}
+	if len(c.Aliases) > 0 { // the pods of kcp-operator dial them, until kcpctl import --finish
+		rules = append(rules, dict{"from": pods([]map[string]string{operator.Labels()}), "ports": tcp(c.Port)})
 	}
 	if len(spec.MetricsClients) > 0 {
 		rules = append(rules, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(c.MetricsPort())})

@@ -1,6 +1,7 @@
 package render_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
 	"net/url"
@@ -170,6 +171,28 @@ func TestNetworkPolicies(t *testing.T) {
 		}
 	}
 	testutil.Golden(t, "networkpolicies.yaml", text)
+}
+
+// An imported shard keeps its address at kcp-operator's Service, which does not lead out of the cluster: only the
+// components that use the shard can dial it, and until import --finish the pods of kcp-operator, at that Service.
+func TestNetworkPoliciesOfAliases(t *testing.T) {
+	top, _, objects := rendered(t, `spec:
+  networkPolicies: {}
+  shards:
+  - {name: alpha, url: "https://alpha-shard-kcp.kcp.svc.cluster.local:6443", aliases: [alpha-shard-kcp]}
+  - {name: beta, url: "https://other-kcp.kcp.svc.cluster.local:6443", aliases: [beta-shard-kcp]}
+  - {name: gamma, url: "https://gamma-shard-kcp.kcp:6443", aliases: [gamma-shard-kcp], service: {type: LoadBalancer}}
+`)
+	n := networkOf(t, top, objects)
+	alpha, beta, gamma := top.Component("shard/alpha"), top.Component("shard/beta"), top.Component("shard/gamma")
+	require.False(t, n.lets("Ingress", alpha, nil, alpha.Port))
+	require.True(t, n.lets("Ingress", alpha, top.FrontProxies()[0], alpha.Port))
+	require.True(t, n.lets("Ingress", beta, nil, beta.Port), "other Services may lead anywhere")
+	require.True(t, n.lets("Ingress", gamma, nil, gamma.Port), "the load balancer leads to it")
+	rules, err := json.Marshal(n.policies[alpha.ID()]["ingress"])
+	require.NoError(t, err)
+	require.Contains(t, string(rules), `{"from":[{"podSelector":{"matchLabels":{"app.kubernetes.io/managed-by":"kcp-operator"}}}],`+
+		`"ports":[{"port":6443,"protocol":"TCP"}]}`)
 }
 
 // Without the field there is no NetworkPolicy.

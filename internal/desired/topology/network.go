@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"net"
 	"slices"
 	"strconv"
@@ -97,17 +98,30 @@ func ports(server, client Kind) []int32 {
 }
 
 // Public reports whether clients from outside of its namespace dial a component: it is a front-proxy, it is exposed,
-// its address is not its Service, or a kubeconfig is for it.
+// its address is none of its Services, or a kubeconfig is for it.
 func (n *Network) Public(c *Component) bool {
-	if c.Kind == FrontProxy || c.Expose.Type != "" && c.Expose.Type != v1alpha1.ExposeClusterIP {
+	if c.Kind == FrontProxy || c.Expose.Type != "" && c.Expose.Type != v1alpha1.ExposeClusterIP || c.opened() {
 		return true
 	}
+	own := append(c.aliasHosts(), c.Host())
 	for _, url := range []string{c.URL, c.ownVirtualWorkspaceURL()} {
-		if host := hostOf(url); c.Kind.Serves() && host != "" && host != c.Host() {
+		if host := hostOf(url); c.Kind.Serves() && host != "" && !slices.Contains(own, host) {
 			return true
 		}
 	}
 	return slices.ContainsFunc(n.t.OfKind(Kubeconfig), func(k *Component) bool { return k.Access.Target == c.ID() })
+}
+
+// opened reports whether overlays open the Service of a component to clients outside of the cluster.
+func (c *Component) opened() bool {
+	kind := any(string(v1alpha1.ExposeClusterIP))
+	ips := false
+	for _, o := range c.Services {
+		kind = cmp.Or(o["type"], kind)
+		list, _ := o["externalIPs"].([]any)
+		ips = ips || len(list) > 0
+	}
+	return ips || kind != string(v1alpha1.ExposeClusterIP)
 }
 
 // Elsewhere returns the ports that a component dials outside of its namespace: of other clusters, of external etcds, of
