@@ -117,6 +117,41 @@ kcpFrontProxy:
 	require.Contains(t, report(result.Findings), "values: kcpFrontProxy.extraFlags[1]: extraArgs cannot set --client-ca-file: ")
 }
 
+// Several files are one, as for helm: later ones replace lists, and add to objects. Findings name the file.
+func TestSeveralFilesOfTheChart(t *testing.T) {
+	sources := []Source{{Name: "values.yaml", Data: []byte(`externalHostname: kcp.example.com
+fullnameOverride: prod
+kcp:
+  extraFlags: [--v=3, --cors-allowed-origins=example.com]
+  resources: {requests: {cpu: 100m, memory: 1Gi}}
+  nodeSelector: {disk: ssd, rack: r1}
+  color: red
+kcpFrontProxy: {resources: {limits: {cpu: 1}}}
+`)}, {Name: "values-prod.yaml", Data: []byte(`kcp:
+  extraFlags: [--v=4]
+  resources: {requests: {cpu: 200m}, limits: {memory: 2Gi}}
+  nodeSelector: {zone: a, rack: null}
+kcpFrontProxy: {resources: null}
+`)}}
+	result, err := Import(sources, Options{Namespace: "kcp"})
+	require.NoError(t, err)
+	require.Equal(t, "prod", result.File.Setup.Metadata.Name)
+	root, proxy := result.File.Setup.Spec.RootShard, result.File.Setup.Spec.FrontProxies[0]
+	require.Equal(t, []string{"--v=4"}, root.ExtraArgs)
+	require.Equal(t, "200m", root.Resources.Requests.Cpu().String())
+	require.Equal(t, "1Gi", root.Resources.Requests.Memory().String())
+	require.Equal(t, "2Gi", root.Resources.Limits.Memory().String())
+	require.Contains(t, string(result.File.Data), "disk: ssd")
+	require.Contains(t, string(result.File.Data), "zone: a")
+	require.NotContains(t, string(result.File.Data), "rack", "null removes")
+	require.Empty(t, proxy.Resources.Limits, "null removes")
+	require.Contains(t, report(result.Findings), "values.yaml:7:3: values: kcp.color: ")
+
+	sources[0].Data = append(sources[0].Data, "etcd: {enabled: maybe}\nexternalPort: many\n"...)
+	_, err = Import(sources, Options{Namespace: "kcp"})
+	require.ErrorContains(t, err, "values.yaml:10:15: externalPort: ")
+}
+
 // A Prometheus that read the metrics of one component of the chart reads those of all. Earlier releases cannot let it.
 func TestMonitoringOfTheChart(t *testing.T) {
 	for tag, want := range map[string]*v1alpha1.Monitoring{

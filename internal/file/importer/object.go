@@ -71,7 +71,9 @@ type object struct {
 	on func(path string) bool
 
 	// prefix is the component in the setup file, such as spec.shards[0].
-	prefix   string
+	prefix string
+	// files are the files of nodes of values, which may be in several.
+	files    map[*yaml.Node]string
 	origins  map[string]value
 	argsFrom map[string]value
 	comments map[string][]string
@@ -100,6 +102,7 @@ func newObject(file, source, kind string, root *yaml.Node) *object {
 	return &object{
 		file: file, source: source, kind: kind, root: root, as: componentOf(kind), container: containerKCP,
 		refs:    map[refKind]value{},
+		files:   map[*yaml.Node]string{},
 		origins: map[string]value{}, argsFrom: map[string]value{}, comments: map[string][]string{},
 		on: func(string) bool { return true },
 	}
@@ -116,9 +119,11 @@ func componentOf(kind string) topology.Kind {
 // String is the kind and the name.
 func (o *object) String() string { return strings.TrimSpace(o.kind + " " + o.name) }
 
-func (o *object) problem(problems ...setup.Problem) {
+func (o *object) problem(problems ...setup.Problem) { o.problemIn(o.file, problems...) }
+
+func (o *object) problemIn(file string, problems ...setup.Problem) {
 	for _, p := range problems {
-		p.File = o.file
+		p.File = file
 		o.problems = append(o.problems, p)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
@@ -164,41 +165,70 @@ func otherKinds() []otherKind {
 	}
 }
 
-// mapValues maps all documents with values of a chart as one, in which later ones take precedence.
+// mapValues maps all documents with values of a chart as one, merged as helm merges them.
 func (r *reader) mapValues() *object {
 	if len(r.values) == 0 {
 		return nil
 	}
 	first := r.values[0]
-	branch := newBranch(chartRows())
-	on := func(path string) bool { return isOn(r.values, path) }
-	for i, o := range r.values {
-		if i > 0 {
-			first.file = o.file
-			first.root = o.root
+	for _, o := range r.values {
+		first.claim(o.root, o.file)
+		if o != first {
+			first.file, first.root = o.file, first.merge(first.root, o.root, nil)
 		}
-		first.on = on
-		first.proxy.on = on
-		first.members.on = on
-		first.walk(o.root, branch, nil)
 	}
+	on := func(path string) bool { return isOn(first.root, path) }
+	for _, o := range []*object{first, first.proxy, first.members} {
+		o.on = on
+	}
+	first.walk(first.root, newBranch(chartRows()), nil)
 	return first
 }
 
-// isOn reports whether a field of the values is true. The last values that have it take precedence. Only the etcd of
-// the chart is on by default.
-func isOn(all []*object, path string) bool {
-	on := path == "etcd.enabled"
-	for _, o := range all {
-		n := o.root
-		for key := range strings.SplitSeq(path, ".") {
-			n = lookup(n, key)
-		}
-		if n != nil {
-			on = n.Value == "true"
+// claim notes the file of all nodes of a document.
+func (o *object) claim(n *yaml.Node, file string) {
+	o.files[n] = file
+	for _, c := range n.Content {
+		o.claim(c, file)
+	}
+}
+
+// merge returns two values as helm merges two files: objects field by field, of which null removes one, and
+// otherwise the second value.
+func (o *object) merge(a, b *yaml.Node, at *field.Path) *yaml.Node {
+	if a.Kind != yaml.MappingNode || b.Kind != yaml.MappingNode {
+		return b
+	}
+	var all []setup.Field
+	for _, n := range []*yaml.Node{a, b} {
+		fields, problems := setup.Fields(n, at)
+		o.problemIn(o.files[n], problems...)
+		for _, f := range fields {
+			i := slices.IndexFunc(all, func(have setup.Field) bool { return have.Key.Value == f.Key.Value })
+			switch {
+			case i < 0:
+				all = append(all, f)
+			case f.Value.ShortTag() == "!!null":
+				all = slices.Delete(all, i, i+1)
+			default:
+				f.Value = o.merge(all[i].Value, f.Value, child(at, f.Key.Value))
+				all[i] = f
+			}
 		}
 	}
-	return on
+	out := &yaml.Node{Kind: yaml.MappingNode, Tag: "!!map", Line: b.Line, Column: b.Column}
+	for _, f := range all {
+		out.Content = append(out.Content, f.Key, f.Value)
+	}
+	return out
+}
+
+// isOn reports whether a field of the values is true. Only the etcd of the chart is on by default.
+func isOn(root *yaml.Node, path string) bool {
+	if n := fieldAt(root, path); n != nil {
+		return n.Value == "true"
+	}
+	return path == "etcd.enabled"
 }
 
 // lookup returns the value of a key of an object, or nil.

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"slices"
 	"strings"
 
@@ -135,9 +136,9 @@ type value struct {
 // walk maps all fields of an object by its table. Each field has a row, is above fields with rows, or is unknown.
 func (o *object) walk(n *yaml.Node, b *branch, at *field.Path) {
 	fields, problems := setup.Fields(n, at)
-	o.problem(problems...)
+	o.problemIn(cmp.Or(o.files[n], o.file), problems...)
 	for _, f := range fields {
-		v := value{o: o, file: o.file, key: f.Key, node: f.Value, at: child(at, f.Key.Value)}
+		v := value{o: o, file: cmp.Or(o.files[f.Key], o.file), key: f.Key, node: f.Value, at: child(at, f.Key.Value)}
 		switch next := b.child(f.Key.Value); {
 		case next == nil:
 			o.unknown(v, b)
@@ -234,13 +235,13 @@ func (v value) find(kind Kind, why, instead string) {
 
 // fail adds a problem at the value.
 func (v value) fail(message, hint string) {
-	v.o.problem(setup.Problem{Line: v.node.Line, Column: v.node.Column, Path: v.at.String(),
+	v.o.problemIn(v.file, setup.Problem{Line: v.node.Line, Column: v.node.Column, Path: v.at.String(),
 		Message: message, Hint: hint})
 }
 
 // decode decodes the value strictly. It reports whether the value is valid; if not, it adds the problems.
 func (v value) decode(into any) bool {
 	problems := setup.Decode(v.node, v.at, into)
-	v.o.problem(problems...)
+	v.o.problemIn(v.file, problems...)
 	return len(problems) == 0
 }
