@@ -20,7 +20,8 @@ func (s scope) of(ids []topology.ID) []topology.ID {
 }
 
 // limit reduces a plan to the components in the scope. Other objects count as unchanged, and only the objects of
-// removed components are deleted.
+// removed components are deleted. The others that the setup no longer has remain in the plan: the runtime remembers
+// their kinds, by which the next run finds them.
 func (s scope) limit(p *plan.Plan, removed ...topology.ID) *plan.Plan {
 	if !s.limited() {
 		return p
@@ -31,9 +32,10 @@ func (s scope) limit(p *plan.Plan, removed ...topology.ID) *plan.Plan {
 	for _, it := range p.Items {
 		included := s.includes(it.Component)
 		switch {
-		case it.Action == plan.Delete && !slices.Contains(removed, it.Component), it.Action == plan.Create && !included:
+		case it.Action == plan.Create && !included:
 			continue
-		case !included && it.Action != plan.Unknown:
+		case it.Action == plan.Delete && !slices.Contains(removed, it.Component),
+			!included && it.Action != plan.Unknown:
 			it.Action = plan.Unchanged
 		}
 		out.Items = append(out.Items, it)

@@ -64,7 +64,11 @@ func TestOnlyDeletesWhatIsRemoved(t *testing.T) {
 		w.rt.Use(w.top)
 		w.edit("root-shard")
 		w.up.Options.Only = []topology.ID{"kubeconfig/admin"}
-		require.Empty(t, w.mustRun(t).Plan.Deletions())
+		p := w.mustRun(t).Plan
+		require.Empty(t, p.Deletions())
+		require.True(t, slices.ContainsFunc(p.Items, func(it plan.Item) bool {
+			return it.Component == "kubeconfig/admin" && it.Action == plan.Unchanged
+		}), "a runtime remembers the kinds of what a plan does not delete")
 
 		w.up.Options.Removed = w.up.Options.Only
 		w.up.Options.Edit = func() error { return nil }

@@ -159,12 +159,12 @@ func foreignOwner(it plan.Item) []plan.Conflict {
 	}}
 }
 
-// stale reports whether an inventory differs from what it will be after the plan was applied. It adds the reasons to
-// the plan.
+// stale reports whether an inventory does not have the kinds of a plan, or is not finished. Deletions have kinds too: a
+// run that is limited to some components leaves them for the next one. It adds the reasons to the plan.
 func (p *planner) stale(states []*clusterState, of *plan.Plan) (stale bool) {
 	for _, s := range states {
 		inv := s.inventory
-		kinds := inventory.GroupKinds(s.Client, wanted(of))
+		kinds := inventory.GroupKinds(s.Client, of.Items)
 		differs := !inv.Exists() || inv.Applying != "" || !slices.Equal(inv.Kinds, kinds)
 		stale = stale || differs
 		if differs && !slices.Contains(p.clusters.current, s.Client) {

@@ -59,6 +59,26 @@ func TestClusterScopedObjectsBelongToAPlace(t *testing.T) {
 	require.Empty(t, mine("widgets"))
 	require.Equal(t, gadgets, mine("gadgets"))
 
+	// A run that is limited to other components deletes nothing of the last agent, and the next run still finds it all.
+	s.Spec.Agents = nil
+	none := f.runtime(topology.Build(&s))
+	p, err := none.Plan(t.Context(), f.objects(none), run.PlanOptions{})
+	require.NoError(t, err)
+	for i := range p.Items {
+		p.Items[i].Action = plan.Unchanged
+	}
+	ctx, unlock, err := none.Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, none.Begin(ctx, p, f.record(none, f.pki(none))))
+	require.NoError(t, none.Finish(ctx, p, f.record(none, f.pki(none)), plan.Applied{}))
+	unlock()
+	p, err = none.Plan(t.Context(), f.objects(none), run.PlanOptions{})
+	require.NoError(t, err)
+	for _, o := range gadgets {
+		require.Contains(t, changes(p), "delete "+o)
+	}
+	require.False(t, p.Stale)
+
 	all, err := next.Objects(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, next.Delete(t.Context(), slices.DeleteFunc(all, func(it plan.Item) bool { return it.Component != "agent/gadgets" })))
