@@ -2,7 +2,11 @@ package run
 
 import (
 	"context"
+	"fmt"
+	"maps"
+	"slices"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -38,8 +42,33 @@ func (r *RotateEncryption) Run(ctx context.Context) error {
 	if err := r.rewrite(ctx, state); err != nil {
 		return err
 	}
+	if err := r.noneKept(ctx, state.Encryption); err != nil {
+		return err
+	}
 	_, err = r.roll(ctx, "remove the previous "+r.Rotations.String(), r.finish(state.Encryption))
 	return err
+}
+
+// noneKept refuses to remove the previous key while the data of a removed shard may need it: the shard can return.
+func (r *RotateEncryption) noneKept(ctx context.Context, e pki.Encryption) error {
+	known, err := r.Up.Runtime.Record(ctx)
+	if err != nil || e.Previous == "" {
+		return err
+	}
+	for _, id := range slices.Sorted(maps.Keys(known.Data)) {
+		was := known.Data[id]
+		if id.Kind() != topology.Shard || !was.Removed || was.Emptied {
+			continue
+		}
+		hint := fmt.Sprintf("add it again with kcpctl add-shard %[1]s, or delete its data with kcpctl remove-shard %[1]s "+
+			"--purge %[2]s", id.Name(), risk.WorkspaceLoss.Flag())
+		if was.Cluster != "" {
+			hint += fmt.Sprintf(", or, if its cluster is lost for good, run kcpctl up --%s %s", FlagForgetCluster, was.Cluster)
+		}
+		return clierr.New(clierr.Failed, hint+"; then rerun the command: it continues. No key has been removed",
+			"%s was removed, but its data on %s still exists, and may need the previous %s", id, was.Place(), r.Rotations)
+	}
+	return nil
 }
 
 // decrypt begins to store objects as they are. Shards do so for new objects as soon as the setup does not encrypt.

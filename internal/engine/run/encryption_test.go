@@ -152,6 +152,35 @@ func TestRotateEncryption(t *testing.T) {
 	})
 }
 
+// A shard that was removed with its data can return: its objects are encrypted with the key that it had.
+func TestAKeyThatTheDataOfARemovedShardNeedsIsNotRemoved(t *testing.T) {
+	const shards = minimal + "spec: {encryption: {}, shards: [{name: alpha}, {name: beta}]}\n"
+	inWorld(t, shards, func(t *testing.T, w *world) {
+		remove := w.removal(t)
+		remove.AllowWorkspaceLoss = true
+		w.rt.Kcp.Always(listClusters, fakekcp.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "broken"))
+		require.NoError(t, remove.Run(t.Context()))
+		first := w.rt.PKI().Encryption.Key
+
+		w.use(topologytest.Build(t, minimal+"spec: {encryption: {}, shards: [{name: beta}]}\n"))
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		rotate, _ := w.encryption()
+		err := rotate.Run(t.Context())
+		requireError(t, err, clierr.Failed,
+			"shard/alpha was removed, but its data on default/kcp still exists, and may need the previous encryption key")
+		require.Contains(t, clierr.Hint(err), "kcpctl add-shard alpha, or delete its data with kcpctl remove-shard alpha --purge --allow workspace-loss, or")
+		require.Equal(t, first, w.rt.PKI().Encryption.Previous)
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 2, "everything else is encrypted with the new key")
+
+		w.use(topologytest.Build(t, shards))
+		w.mustRun(t)
+		rotate, _ = w.encryption()
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Empty(t, w.rt.PKI().Encryption.Previous)
+	})
+}
+
 // In a setup that runs, up prepares the encryption, and the rotation begins it; and likewise when it ends.
 func TestEncryptionOfASetupThatRuns(t *testing.T) {
 	inWorld(t, sharded, func(t *testing.T, w *world) {
