@@ -42,10 +42,6 @@ func (s staying) String() string { return s.cluster.Path + ": " + s.reason }
 // destinations returns where logical clusters can move to, except to the shards that are leaving. It reads the
 // Workspace objects of all shards.
 func (m *mover) destinations(ctx context.Context) (*destinations, error) {
-	if m.state.Encryption.Phase == pki.PhaseSwitch {
-		return nil, clierr.New(clierr.Failed, "run kcpctl encryption rotate first: it continues",
-			"workspaces cannot move while their objects are encrypted with another key: they move as they are stored")
-	}
 	d := &destinations{
 		selectors: map[kcp.WorkspaceRef]labels.Selector{}, refused: map[string]error{}, started: map[string]string{},
 	}
@@ -68,6 +64,16 @@ func (m *mover) destinations(ctx context.Context) (*destinations, error) {
 		}
 	}
 	return d, m.readSelectors(ctx, d)
+}
+
+// mayBegin refuses a number of moves while objects are written again with another key. Moves that have begun can end
+// before: the rotation needs that.
+func (m *mover) mayBegin(moves int) error {
+	if moves == 0 || m.state.Encryption.Phase != pki.PhaseSwitch {
+		return nil
+	}
+	return clierr.New(clierr.Failed, "run kcpctl encryption rotate first: it continues",
+		"workspaces cannot move while their objects are encrypted with another key: they move as they are stored")
 }
 
 // startOf returns when the process of a shard with one replica has started.

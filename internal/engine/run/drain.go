@@ -108,6 +108,9 @@ func (d *drain) round(ctx context.Context, clusters []kcp.LogicalCluster) (int, 
 			moves = append(moves, WorkspaceMove{l.Path, l.Name, d.name, to[(d.moved+len(moves))%len(to)]})
 		}
 	}
+	if err := d.mover.mayBegin(len(moves)); err != nil {
+		return 0, err
+	}
 	d.moved += len(moves)
 	return len(moves), joinMoves(ctx, d.mover.moveAll(ctx, moves, d.report, true))
 }

@@ -28,6 +28,11 @@ func (r *RotateEncryption) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if state.Encryption.Phase != pki.PhaseSwitch && r.Show == nil {
+		if err := r.noMoves(ctx, state); err != nil {
+			return err
+		}
+	}
 	if len(pki.EncryptedResources(r.Topology)) == 0 {
 		err = r.decrypt(ctx, state)
 	} else {

@@ -108,7 +108,11 @@ func (r *Moves) read(ctx context.Context) (*whole, error) {
 		return nil, clierr.New(clierr.NotReady, "run kcpctl up first", "the root shard does not answer: %w", err)
 	}
 	r.mover = newMover(m)
-	return r.whole(ctx)
+	w, err := r.whole(ctx)
+	if err == nil && !w.bound {
+		err = r.mayBegin(len(w.moves))
+	}
+	return w, err
 }
 
 // reachAll returns an error unless all shards can be reached: workspaces can be on any of them.
@@ -222,6 +226,9 @@ func (r *Moves) moveChosen(ctx context.Context, w *whole) error {
 			return r.fail(stepMigration, err)
 		}
 		w.moves = r.confirmed(w.moves)
+	}
+	if err := r.mayBegin(len(w.moves)); err != nil {
+		return r.fail(stepMigration, err)
 	}
 	errs := r.moveAll(ctx, w.moves, r.eachOwnStep, true)
 	if err := joinMoves(ctx, errs); err != nil {

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -269,6 +270,40 @@ func TestMovesCompleteEarlierOnes(t *testing.T) {
 			require.NoError(t, r.Run(t.Context()))
 			livesOn(t, m, "a-id", "beta")
 			livesOn(t, m, "b-id", "gamma")
+		})
+	}
+}
+
+// The rotation of the encryption key needs moves that have begun to end. No other move begins meanwhile.
+func TestMovesWhileTheEncryptionKeyIsRotated(t *testing.T) {
+	for _, drain := range []bool{false, true} {
+		inWorld(t, strings.Replace(threeShards, "spec: {", "spec: {encryption: {}, ", 1), func(t *testing.T, w *world) {
+			r, m := w.moving(t, toBeta("root:a"), onShard("alpha", "a", "b")...)
+			ctx, cancel := context.WithCancel(t.Context())
+			m.During = func(now, _ string) {
+				if now == "Migrating" {
+					m.Before = func() bool { return false }
+					cancel()
+				}
+			}
+			require.Error(t, r.Run(ctx))
+			m.Resume()
+			m.Do(func() { m.During = nil })
+			rotated := *w.rt.PKI()
+			rotated.Encryption.Phase = pki.PhaseSwitch
+			w.rt.OtherRun(&rotated)
+			const refused = "workspaces cannot move while their objects are encrypted with another key: they move as they are stored"
+			if drain {
+				remove := &run.RemoveShards{Topology: w.top, Runtime: w.rt, Names: []string{"alpha"}, Drain: true, Observe: w.observe(t),
+					Now: time.Now, CheckEdit: func() error { return nil }}
+				require.EqualError(t, remove.Run(t.Context()), refused)
+			} else {
+				require.NoError(t, r.Run(t.Context()))
+			}
+			livesOn(t, m, "a-id", "beta")
+			r.Choice = toBeta("root:b")
+			require.EqualError(t, r.Run(t.Context()), refused)
+			livesOn(t, m, "b-id", "alpha")
 		})
 	}
 }

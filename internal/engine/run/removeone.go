@@ -232,6 +232,9 @@ func (x *removal) release(ctx context.Context) error {
 	}
 	if x.Drain {
 		begun, err := x.root.MigrationBound(ctx)
+		if err == nil && !begun {
+			err = x.mover.mayBegin(len(x.clusters))
+		}
 		if err != nil {
 			return x.fail(x.stepOf(stepDrain), err)
 		}

@@ -126,6 +126,6 @@ func (r *RotateEncryption) noMoves(ctx context.Context, state *pki.State) error 
 	if err != nil || len(begun) == 0 {
 		return err
 	}
-	return clierr.New(clierr.Failed, "complete it with kcpctl move, and rerun the command: it continues",
+	return clierr.New(clierr.Failed, "complete it with kcpctl move, and rerun the command",
 		"logical cluster %s is being moved to another shard", begun[0].Cluster)
 }
