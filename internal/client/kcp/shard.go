@@ -132,9 +132,14 @@ func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
 	maps.Copy(labels, s.Labels)
 	labels[nameLabel] = s.Name
 	o.SetLabels(labels)
+	notes := map[string]string{}
 	if len(s.OwnLabels) > 0 {
-		o.SetAnnotations(map[string]string{LabelsAnnotation: strings.Join(s.OwnLabels, ",")})
+		notes[LabelsAnnotation] = strings.Join(s.OwnLabels, ",")
 	}
+	if s.Cordoned {
+		notes[CordonAnnotation] = "true"
+	}
+	o.SetAnnotations(notes)
 	if _, err := root.Resource(shardResource).Create(ctx, o,
 		metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register shard %s: %w", s.Name, err)

@@ -96,8 +96,9 @@ var Health = []Check{
 		Explanation: "The root shard is asked for its Shard objects. A shard that is not registered gets no " +
 			"workspaces, and one that is registered with other URLs than the setup's is unreachable. " +
 			"Shards that are not part of the setup are a warning.",
-		Fix: "run kcpctl up, which waits for the registration; kcpctl logs shard/NAME shows why a shard " +
-			"does not register; delete the Shard object of a shard that no longer exists",
+		Fix: "run kcpctl up, and kcpctl restart shard/NAME if nothing changes: a shard registers when it starts; " +
+			"kcpctl logs shard/NAME shows why a shard does not register; delete the Shard object of a shard that " +
+			"no longer exists",
 	},
 	{
 		ID: "KCP122", Category: catKcp, Title: "every shard accepts new workspaces",

@@ -285,6 +285,30 @@ func paths[T fmt.Stringer](all []T) string {
 	return strings.Join(lines, "\n")
 }
 
+func (r *RemoveShards) unregister(ctx context.Context, all []*removal) error {
+	for _, x := range all {
+		if err := x.unregister(ctx); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// register creates the Shard objects again that unregister has deleted: no record says yet that the shards go.
+func (r *RemoveShards) register(ctx context.Context, all []*removal) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTime)
+	defer cancel()
+	var errs []error
+	for _, x := range all {
+		if at := x.registered(); at >= 0 {
+			s := x.shards[at]
+			s.Cordoned = s.Cordoned || x.moving
+			errs = append(errs, x.root.RegisterShard(ctx, s))
+		}
+	}
+	return errors.Join(errs...)
+}
+
 // unregister deletes the Shard object, so that workspaces are no longer scheduled there, and checks once more that the
 // shard is empty: a workspace that was created in the last moment keeps the shard.
 func (x *removal) unregister(ctx context.Context) error {
@@ -304,10 +328,7 @@ func (x *removal) unregister(ctx context.Context) error {
 	if err == nil && len(clusters) > 0 {
 		err = x.notEmpty(clusters)
 	}
-	if err != nil {
-		return errors.Join(err, x.root.RegisterShard(ctx, x.shards[at]))
-	}
-	return nil
+	return err
 }
 
 // delete deletes the shard's workload and then its etcd.

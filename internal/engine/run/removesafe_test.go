@@ -1,6 +1,7 @@
 package run_test
 
 import (
+	"context"
 	"net/http"
 	"testing"
 
@@ -89,11 +90,41 @@ func TestRemoveShardLooksAgainBeforeDataGoes(t *testing.T) {
 		r := w.removal(t)
 		r.Purge = true
 		w.rt.Kcp.Script("shard/alpha "+listClusters, living(), living("root:late"))
-		w.rt.Kcp.Always("create shards", anything())
 		requireError(t, r.Run(t.Context()), clierr.Failed, "shard/alpha is not empty: it has 1 logical cluster\n    root:late")
 		require.Len(t, w.rt.Kcp.Requests("create shards"), 1, "kcp gets it back")
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 	})
+}
+
+// What ends before the removal is recorded, for whatever reason, leaves all shards registered as they were.
+func TestRemoveShardRegistersAllShardsAgain(t *testing.T) {
+	for name, end := range map[string]func(w *world, cancel func()){
+		"a workspace arrives": func(w *world, _ func()) {
+			w.rt.Kcp.Script("shard/beta "+listClusters, living(), living("root:late"))
+		},
+		"the user ends it": func(w *world, cancel func()) {
+			w.rt.On("Begin", func() error { cancel(); return errRemovalKilled })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, twoShards, func(t *testing.T, w *world) {
+				r := w.removal(t)
+				r.Names = []string{"alpha", "beta"}
+				w.rt.Kcp.Register(kcp.Shard{Name: "alpha", BaseURL: w.top.Component("shard/alpha").URL, Cordoned: true})
+				w.rt.Kcp.Never(deleteShard)
+				ctx, cancel := context.WithCancel(t.Context())
+				end(w, cancel)
+				require.Error(t, r.Run(ctx))
+				for _, name := range r.Names {
+					s, registered := w.rt.Kcp.Shard(name)
+					require.True(t, registered, name)
+					require.Equal(t, name == "alpha", s.Cordoned)
+					require.Equal(t, w.top.Component(topology.IDOf(topology.Shard, name)).URL, s.BaseURL)
+				}
+				require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+			})
+		})
+	}
 }
 
 // After a removal nothing is left of a purged shard, and what one without purge has left is known.

@@ -2,6 +2,7 @@ package run
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -206,13 +207,12 @@ func (r *RemoveShards) remove(ctx context.Context, all []*removal, own, others [
 			}
 		}
 	}
-	for _, x := range all {
-		if err := x.unregister(ctx); err != nil {
-			return r.fail(stepShard, err)
-		}
+	err := r.unregister(ctx, all)
+	if err == nil {
+		err = r.Runtime.Begin(ctx, &plan.Plan{Items: append(slices.Clone(others), own...), Stale: true}, r.known)
 	}
-	if err := r.Runtime.Begin(ctx, &plan.Plan{Items: append(slices.Clone(others), own...), Stale: true}, r.known); err != nil {
-		return err
+	if err != nil {
+		return r.fail(stepShard, errors.Join(err, r.register(ctx, all)))
 	}
 	if err := r.forget(ctx); err != nil { // while the topology still has the shards
 		return r.fail(stepShard, err)

@@ -154,6 +154,17 @@ func (k *Kcp) Labels(shard string) map[string]string {
 	return maps.Clone(k.shards[k.shard(shard)].Labels)
 }
 
+// Shard is a shard, if it is registered.
+func (k *Kcp) Shard(name string) (s kcp.Shard, registered bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	at := k.shard(name)
+	if at < 0 {
+		return kcp.Shard{}, false
+	}
+	return k.shards[at], true
+}
+
 // Label sets a label of a shard, as a user may.
 func (k *Kcp) Label(shard, key, value string) {
 	k.mu.Lock()
@@ -169,6 +180,17 @@ func (k *Kcp) Label(shard, key, value string) {
 // shard is the index of a shard, or -1.
 func (k *Kcp) shard(name string) int {
 	return slices.IndexFunc(k.shards, func(s kcp.Shard) bool { return s.Name == name })
+}
+
+func (k *Kcp) createShard(r *http.Request) Answer {
+	o := k.read(r)
+	if k.shard(o.GetName()) >= 0 {
+		return Refuse(http.StatusConflict, "AlreadyExists", "shards "+o.GetName()+" already exists")
+	}
+	url, _, _ := unstructured.NestedString(o.Object, "spec", "baseURL")
+	_, cordoned := o.GetAnnotations()[kcp.CordonAnnotation]
+	k.shards = append(k.shards, kcp.Shard{Name: o.GetName(), BaseURL: url, Labels: o.GetLabels(), Cordoned: cordoned})
+	return object(http.StatusCreated, o)
 }
 
 // patchShard changes the labels of a shard, and the list of those that kcpctl has set.
@@ -326,6 +348,11 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return k.watchCRDs()
 	case UpdateStatus:
 		return k.updateStatus(workspace, r)
+	case "create shards":
+		return k.createShard(r)
+	case "delete shards":
+		k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
+		return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}}
 	case PatchShard:
 		return k.patchShard(name, r)
 	case CreateWorkspace:
