@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -136,6 +137,22 @@ func TestReplaceMemberContinuesFromAnywhere(t *testing.T) {
 			})
 		}
 	}
+}
+
+// The new volume is recorded before the last sign of the replacement is gone: the next up refuses another one.
+func TestReplaceMemberContinuesUntilItIsRecorded(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		known := (&record.Record{}).With(w.rt.PKI(), map[topology.ID]record.Data{w.c.ID(): {Members: 3}})
+		require.NoError(t, w.rt.Begin(t.Context(), nil, known))
+		w.rt.Forget()
+		w.etcd.Lose(1)
+		w.rt.On("Keep", func() error { return errors.New("killed") })
+		require.ErrorContains(t, w.replace.Run(t.Context()), "killed")
+		w.rt.On("Keep", nil)
+		require.NoError(t, w.replace.Run(t.Context()))
+		w.whole()
+		require.Equal(t, []string{"Lock", "Unlock", "Lock", "Keep", "Unlock"}, w.rt.Calls())
+	})
 }
 
 func TestReplaceMemberRefuses(t *testing.T) {

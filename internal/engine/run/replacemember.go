@@ -151,10 +151,7 @@ func (r *ReplaceMember) replace(ctx context.Context) error {
 		}
 		r.step(s.name, Done, r.pod())
 	}
-	if err := r.join(ctx); err != nil {
-		return err
-	}
-	return r.record(ctx, installed)
+	return r.join(ctx, installed)
 }
 
 // record records the new volume.
@@ -269,8 +266,9 @@ func (r *ReplaceMember) withOthers(ctx context.Context, step string,
 	})
 }
 
-// join waits until the member has the data of the others, and then removes the overrides of how members start.
-func (r *ReplaceMember) join(ctx context.Context) error {
+// join waits until the member has the data of the others, records its volume, and then removes the overrides of how
+// members start. While there are overrides, the next run continues.
+func (r *ReplaceMember) join(ctx context.Context, installed *record.Record) error {
 	r.step(stepJoin, Running, r.pod())
 	err := r.until(ctx, stepJoin, func() error {
 		s, err := r.ask(ctx, r.state, r.Etcd)
@@ -286,6 +284,9 @@ func (r *ReplaceMember) join(ctx context.Context) error {
 		}
 		return err
 	})
+	if err == nil {
+		err = r.record(ctx, installed)
+	}
 	if err == nil {
 		err = r.Pods.SetMemberStart(ctx, r.Etcd, nil)
 	}
