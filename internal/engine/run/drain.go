@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
@@ -31,6 +32,10 @@ func (x *removal) drain(ctx context.Context) error {
 		return x.fail(step, err)
 	}
 	x.moving = true
+	// If it is interrupted, kcpctl status shows it: workspaces are closed while they move.
+	if err := x.Runtime.Begin(ctx, &plan.Plan{Stale: true}, x.known); err != nil {
+		return x.fail(step, err)
+	}
 	if err := x.root.BindMigration(ctx, func(reason string) { x.step(step, Running, reason) }); err != nil {
 		return x.fail(step, err)
 	}

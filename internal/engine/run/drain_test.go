@@ -2,9 +2,10 @@ package run_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"maps"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -106,7 +107,8 @@ func TestDrainContinues(t *testing.T) {
 	inWorld(t, threeReplicas, func(t *testing.T, w *world) {
 		r, _ := w.draining(t)
 		beta := w.top.Component("shard/beta")
-		w.rt.On("Begin", killed) // the drain has ended
+		const drained = "the drain has ended"
+		w.rt.Kcp.Always(deleteShard, fakekcp.Refuse(http.StatusInternalServerError, "InternalError", drained))
 		for n, ended := 0, false; !ended; n++ {
 			m := w.rt.Kcp.ServeMoves(onShard("alpha", "a")...)
 			w.rt.On("Scale shard/alpha 3", killed)
@@ -120,12 +122,13 @@ func TestDrainContinues(t *testing.T) {
 				return requests <= n
 			}
 			first, again := *r, *r
-			ended = errors.Is(first.Run(ctx), errRemovalKilled)
+			err := first.Run(ctx)
+			ended = strings.Contains(err.Error(), drained)
 			cancel()
 			m.Resume()
 			w.rt.On("Scale shard/alpha 3", nil)
 			w.rt.On("Scale shard/beta 3", nil)
-			require.ErrorIs(t, again.Run(t.Context()), errRemovalKilled, "request %d", n)
+			require.ErrorContains(t, again.Run(t.Context()), drained, "request %d", n)
 			require.Equal(t, map[string]string{"first": "yes"}, livesOn(t, m, "a-id", "beta").Data)
 			s, err := w.rt.State(t.Context(), beta)
 			require.NoError(t, err)
@@ -138,6 +141,26 @@ func TestDrainContinues(t *testing.T) {
 	})
 }
 
+// Workspaces are closed while they move, so status shows a drain that has not ended.
+func TestDrainIsAnUnfinishedRunFromItsFirstMove(t *testing.T) {
+	inWorld(t, twoShards, func(t *testing.T, w *world) {
+		r, m := w.draining(t, onShard("alpha", "a")...)
+		ctx, cancel := context.WithCancel(t.Context())
+		m.During = func(string, string) { m.Before = func() bool { return false }; cancel() }
+		require.Error(t, r.Run(ctx))
+		require.NotEmpty(t, m.Migrations())
+		_, unfinished, err := w.rt.Runs(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, unfinished)
+		m.Resume()
+		m.Do(func() { m.During = nil })
+		require.NoError(t, r.Run(t.Context()))
+		_, unfinished, err = w.rt.Runs(t.Context())
+		require.NoError(t, err)
+		require.Nil(t, unfinished)
+	})
+}
+
 // Only one replica of each end of a move runs. In the end all replicas of the shards that stay run.
 func TestDrainStopsReplicas(t *testing.T) {
 	inWorld(t, threeReplicas, func(t *testing.T, w *world) {
@@ -146,7 +169,7 @@ func TestDrainStopsReplicas(t *testing.T) {
 			require.Subset(t, w.rt.Calls(), []string{"Scale shard/alpha 1", "Scale shard/beta 1"})
 		}
 		require.NoError(t, r.Run(t.Context()))
-		require.Equal(t, []string{"Lock", "Scale shard/alpha 1", "Scale shard/beta 1", "Scale shard/beta 3"}, w.rt.Calls()[:4])
+		require.Equal(t, []string{"Lock", "Begin", "Scale shard/alpha 1", "Scale shard/beta 1", "Scale shard/beta 3"}, w.rt.Calls()[:5])
 		require.NotContains(t, w.rt.Calls(), "Scale root-shard 1", "nothing moves there")
 	})
 }
