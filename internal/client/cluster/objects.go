@@ -190,11 +190,12 @@ func (c *Client) apply(
 }
 
 // Scale sets only spec.replicas of an object. Apply sets it again: kcpctl is never in conflict with itself.
-func (c *Client) Scale(ctx context.Context, k kind.Kind, name string, replicas int32) error {
-	_, err := mergepatch.Send(ctx, c.For(k), object.FieldManager, name, "", map[string]any{
+func (c *Client) Scale(ctx context.Context, k kind.Kind, name string,
+	replicas int32) (*unstructured.Unstructured, error) {
+	out, err := mergepatch.Send(ctx, c.For(k), object.FieldManager, name, "", map[string]any{
 		"spec": map[string]any{"replicas": replicas},
 	})
-	return c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
+	return out, c.Explain(err, "scale %s/%s/%s", k.Kind, c.Namespace, name)
 }
 
 // NamespaceManager is the field manager of the metadata with which kcpctl creates a namespace.

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
@@ -171,6 +172,24 @@ func TestDrainStopsReplicas(t *testing.T) {
 		require.NoError(t, r.Run(t.Context()))
 		require.Equal(t, []string{"Lock", "Begin", "Scale shard/alpha 1", "Scale shard/beta 1", "Scale shard/beta 3"}, w.rt.Calls()[:5])
 		require.NotContains(t, w.rt.Calls(), "Scale root-shard 1", "nothing moves there")
+	})
+}
+
+// What a watch shows may be older than what the run has scaled.
+func TestDrainWaitsUntilReplicasAreSeenToStop(t *testing.T) {
+	inWorld(t, threeReplicas, func(t *testing.T, w *world) {
+		r, m := w.draining(t, onShard("alpha", "a")...)
+		three := ready.State{Ready: true, Replicas: 3, ReadyReplicas: 3}
+		late := ready.State{Replicas: 3, Reason: ready.RolloutNotStarted}
+		w.rt.States("shard/beta", three, late, late, isReady())
+		w.onEach = func(e run.Event) {
+			if e.Name == "drain" && e.Status == run.Done {
+				w.rt.States("shard/beta", late)
+			}
+		}
+		require.NoError(t, r.Run(t.Context()))
+		livesOn(t, m, "a-id", "beta")
+		require.Contains(t, w.rt.Calls(), "Scale shard/beta 3")
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -75,7 +76,7 @@ func (m *mover) single(ctx context.Context, e *moveEnd, report func(string)) err
 					"single one", e.shard.ID())
 		case s.Replicas <= 1 && len(s.Pods) <= 1 && s.Ready:
 			return "", m.lead(ctx, e, report)
-		case s.Replicas <= 1:
+		case s.Replicas <= 1, e.singled && s.Reason == ready.RolloutNotStarted: // the watch is behind
 			return fmt.Sprintf("%s: %s", e.shard.ID(), waitMessage(s)), nil
 		case e.singled:
 			return "", clierr.New(clierr.Failed,
@@ -120,14 +121,14 @@ func (m *mover) scaled() bool {
 }
 
 // restoreReplicas starts the replicas again that moves have stopped, also in an interrupted run, except for removed
-// shards. It does not wait for them.
+// shards. It does not wait for them. Of the shards that this run has scaled, the watch may be behind.
 func (m *mover) restoreReplicas(ctx context.Context, removed ...string) {
 	for _, c := range m.topology.Shards() {
 		if c.Replicas <= 1 || slices.Contains(removed, c.ShardName()) {
 			continue
 		}
 		s, err := m.runtime.State(ctx, c)
-		if err == nil && s.Replicas == 1 {
+		if err == nil && (s.Replicas == 1 || m.ends[c.ShardName()].singled) {
 			err = m.runtime.Scale(ctx, c, c.Replicas)
 		}
 		if err != nil {

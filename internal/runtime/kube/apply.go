@@ -122,5 +122,9 @@ func (r *Runtime) Scale(ctx context.Context, c *topology.Component, replicas int
 	if err != nil {
 		return err
 	}
-	return cl.Scale(ctx, kind.Deployment, c.Object(), replicas)
+	out, err := cl.Scale(ctx, kind.Deployment, c.Object(), replicas)
+	if err == nil {
+		r.workloads.Applied(plan.RefOf(cl.Name, out), out)
+	}
+	return err
 }
