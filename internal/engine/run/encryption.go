@@ -65,13 +65,15 @@ func (r *RotateEncryption) noneKept(ctx context.Context, e pki.Encryption) error
 		if id.Kind() != topology.Shard || !was.Removed || was.Emptied {
 			continue
 		}
-		hint := fmt.Sprintf("add it again with kcpctl add-shard %[1]s, or delete its data with kcpctl remove-shard %[1]s "+
-			"--purge %[2]s", id.Name(), risk.WorkspaceLoss.Flag())
+		hint := fmt.Sprintf("add it again with kcpctl add-shard %[1]s, or delete its data with "+
+			"kcpctl remove-shard %[1]s --purge %[2]s", id.Name(), risk.WorkspaceLoss.Flag())
 		if was.Cluster != "" {
-			hint += fmt.Sprintf(", or, if its cluster is lost for good, run kcpctl up --%s %s", FlagForgetCluster, was.Cluster)
+			hint += fmt.Sprintf(", or, if its cluster is lost for good, run kcpctl up --%s %s",
+				FlagForgetCluster, was.Cluster)
 		}
 		return clierr.New(clierr.Failed, hint+"; then rerun the command: it continues. No key has been removed",
-			"%s was removed, but its data on %s still exists, and may need the previous %s", id, was.Place(), r.Rotations)
+			"%s was removed, but its data on %s still exists, and may need the previous %s",
+			id, was.Place(), r.Rotations)
 	}
 	return nil
 }
