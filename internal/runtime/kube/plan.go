@@ -159,15 +159,20 @@ func foreignOwner(it plan.Item) []plan.Conflict {
 	}}
 }
 
-// stale reports whether an inventory does not have the kinds of a plan, or is not finished. Deletions have kinds too: a
-// run that is limited to some components leaves them for the next one. It adds the reasons to the plan.
+// stale reports whether an inventory does not have the kinds of a plan, or is not finished. Deletions on a cluster of
+// the setup have kinds too: a run that is limited to some components leaves them for the next one. It adds the reasons
+// to the plan.
 func (p *planner) stale(states []*clusterState, of *plan.Plan) (stale bool) {
 	for _, s := range states {
 		inv := s.inventory
-		kinds := inventory.GroupKinds(s.Client, of.Items)
-		differs := !inv.Exists() || inv.Applying != "" || !slices.Equal(inv.Kinds, kinds)
+		items, leaves := of.Items, !slices.Contains(p.clusters.current, s.Client)
+		if leaves {
+			items = wanted(of)
+		}
+		differs := !inv.Exists() || inv.Applying != "" ||
+			!slices.Equal(inv.Kinds, inventory.GroupKinds(s.Client, items))
 		stale = stale || differs
-		if differs && !slices.Contains(p.clusters.current, s.Client) {
+		if differs && leaves {
 			of.Reasons = append(of.Reasons, fmt.Sprintf("cluster %s (%s) is no longer in the setup: "+
 				"what it still has is removed", s.Name, s.Where()))
 		}
