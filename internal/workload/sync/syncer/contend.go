@@ -115,16 +115,21 @@ func (s *syncer) judged(i item, o outcome) outcome {
 
 // steady returns the outcome of a leaf that the cluster refuses: what the leaf says, if that is about the same object
 // and has the same reason, and was written a short time ago. The message of an API server can differ each time, and a
-// written status brings the leaf back at once.
-func (s *syncer) steady(i item, leaf watch.Object, o outcome) outcome {
-	last, hash := s.last(i), hashOf(s.transform(leaf.Unstructured).Object)
+// written status brings the leaf back at once. After the outcome was written, written must be called.
+func (s *syncer) steady(i item, leaf watch.Object, o outcome) (_ outcome, written func()) {
+	now := s.Now()
+	hash := hashOf(s.transform(leaf.Unstructured).Object)
 	has := outcomeIn(leaf.Unstructured)
-	if has.reason == o.reason && last.refused == hash && s.Now().Sub(last.refusedAt) < refusedInterval {
-		return has
+	last := s.last(i)
+	if has.reason == o.reason && last.refused == hash && now.Sub(last.refusedAt) < refusedInterval {
+		return has, func() {}
 	}
-	last.refused, last.refusedAt = hash, s.Now()
-	s.applied.Store(i, last)
-	return o
+	return o, func() {
+		last := s.last(i)
+		last.refused = hash
+		last.refusedAt = now
+		s.applied.Store(i, last)
+	}
 }
 
 // retrying reports an error after which a leaf is tried again, if it lasts. It returns the error.

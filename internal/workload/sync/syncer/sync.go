@@ -50,6 +50,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		object, err = s.apply(ctx, i, leaf.Unstructured)
 	}
 	result, refused := outcomeOf(err)
+	written := func() {}
 	if err != nil {
 		if !refused {
 			return s.retrying(ctx, i, leaf, err)
@@ -57,10 +58,14 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		s.queue.AddAfter(i, refusedInterval)
 		object = s.present(i, leaf)
 		if own := (*refusal)(nil); !errors.As(err, &own) {
-			result = s.steady(i, leaf, result)
+			result, written = s.steady(i, leaf, result)
 		}
 	}
-	return s.leaves.writeStatus(ctx, i, leaf, object, s.judged(i, result))
+	if err := s.leaves.writeStatus(ctx, i, leaf, object, s.judged(i, result)); err != nil {
+		return err
+	}
+	written()
+	return nil
 }
 
 // apply applies a leaf to the physical cluster, if that can change something. It returns the object there.
