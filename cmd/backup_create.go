@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -47,8 +46,8 @@ complete when its manifest is written, which is last.
 Nothing is stopped. The snapshots contain everything that is in workspaces, including Secrets, and are
 not encrypted: keep them where only you can read them.
 
-With --keep or --keep-days, old backups of the installation are deleted when the new one is complete, as kcpctl backup
-prune does.
+With --keep or --keep-days, old backups of the installation are deleted when the new one is written, as kcpctl backup
+prune does, also if the new one is partial. A partial one never replaces one that has all shards.
 
 --print-cronjob prints the manifest of a CronJob that takes backups, with its ServiceAccount and the permissions that it
 needs. It uses the setup that was applied last (--applied) and the image of spec.workloads.image. It writes to a bucket,
@@ -102,7 +101,7 @@ func (o *backupCreateOptions) run(ctx context.Context) error {
 	defer cancel()
 	c := &backup.Create{
 		Topology: s.topology, Archive: s.runtime, Source: source, Target: target, Shards: shards,
-		Recipients: o.recipients, WithoutKeys: o.withoutKeys, Kcpctl: version.Get().Version,
+		Recipients: o.recipients, WithoutKeys: o.withoutKeys, Keep: o.keep.rule(), Kcpctl: version.Get().Version,
 		Observe: s.reporter.observe, Now: o.env.Now,
 	}
 	end := s.reporter.begin(ctx, fmt.Sprintf("back up kcp %q", s.topology.Name))
@@ -111,9 +110,6 @@ func (o *backupCreateOptions) run(ctx context.Context) error {
 	if m != nil && o.output == "" {
 		fmt.Fprintf(o.env.Streams.Err, "\n%s: %d shards, %s, within %s.\n", m.Name, len(m.Databases),
 			bytesize.Format(m.Bytes()), m.Skew.Round(time.Millisecond))
-	}
-	if err == nil && o.keep.given() {
-		err = o.prune(ctx, target, m.Installation)
 	}
 	return err
 }
@@ -136,18 +132,6 @@ func (o *backupCreateOptions) open(ctx context.Context) (*session, []topology.ID
 	}
 	shards, err = selectedShards(s, o.shards)
 	return s, shards, err
-}
-
-// prune deletes old backups of the installation.
-func (o *backupCreateOptions) prune(ctx context.Context, target archive.Target, installation string) error {
-	found, err := archive.List(ctx, target)
-	if err != nil {
-		return err
-	}
-	own := slices.DeleteFunc(found.Complete, func(m *archive.Manifest) bool { return m.Installation != installation })
-	return backup.Prune(ctx, target, backup.Prunable(own, o.keep.rule(), o.env.Now()), func(name string) {
-		fmt.Fprintf(o.env.Streams.Err, "%s deleted\n", name)
-	})
 }
 
 // selectedShards are the shards that the user names.

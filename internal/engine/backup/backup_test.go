@@ -104,6 +104,45 @@ func TestPartial(t *testing.T) {
 	require.Equal(t, before, names(w.files(t)))
 }
 
+// While a shard cannot be read, partial backups do not fill the target, and displace none that has all shards.
+func TestPartialBackupsArePruned(t *testing.T) {
+	w := newWorld(t)
+	taken := func() string {
+		t.Helper()
+		c := w.create()
+		c.Keep = backup.Keep{Last: 2}
+		m, err := c.Run(t.Context())
+		require.Equal(t, len(m.Partial) > 0, err != nil, err)
+		w.now = w.now.Add(24 * time.Hour)
+		return m.Name
+	}
+	var all []string
+	for range 3 {
+		all = append(all, taken())
+	}
+	w.etcds["etcd/alpha"].Stop(0)
+	for range 4 {
+		all = append(all, taken())
+	}
+	found, err := archive.List(t.Context(), w.target)
+	require.NoError(t, err)
+	var kept []string
+	for _, m := range found.Complete {
+		kept = append(kept, m.Name)
+	}
+	require.Equal(t, []string{all[1], all[2], all[5], all[6]}, kept)
+	last := w.events[len(w.events)-1]
+	require.Equal(t, []string{"prune", "deleted " + all[4]}, []string{last.Name, last.Message})
+
+	failed := w.create()
+	failed.Keep = backup.Keep{Last: 1}
+	w.etcds["etcd/root"].Stop(0)
+	before := names(w.files(t))
+	_, err = failed.Run(t.Context())
+	require.ErrorContains(t, err, "no shard has given a snapshot")
+	require.Equal(t, before, names(w.files(t)), "nothing was written, so nothing is deleted")
+}
+
 // A setup file that is older than what was applied lacks shards and has another release of kcp. The record knows them.
 func TestSetupFileIsOlderThanTheInstallation(t *testing.T) {
 	w := newWorld(t)
@@ -144,11 +183,15 @@ func TestInterrupted(t *testing.T) {
 	c.Target = failingTarget{w.target, archive.FileRecord, full}
 	_, err = c.Run(t.Context())
 	require.ErrorIs(t, err, full)
+	require.Empty(t, w.files(t), "it removes what it has written")
+
+	const killed = "demo-20261126T012016Z-abcde"
+	require.NoError(t, w.target.Put(t.Context(), killed+"/"+archive.FileRecord, strings.NewReader("{}")))
 	found, err = archive.List(t.Context(), w.target)
 	require.NoError(t, err)
 	require.Empty(t, found.Complete)
-	require.Len(t, found.Unusable, 1, "it has no manifest")
-	_, err = (&backup.Verify{Target: w.target, Name: slices.Collect(maps.Keys(found.Unusable))[0]}).Run(t.Context())
+	require.Contains(t, found.Unusable, killed, "it has no manifest")
+	_, err = (&backup.Verify{Target: w.target, Name: killed}).Run(t.Context())
 	require.ErrorContains(t, err, "has no complete backup")
 }
 

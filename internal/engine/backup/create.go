@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -30,6 +31,7 @@ const (
 	stepInstallation = "installation"
 	stepCompare      = "compare"
 	stepArchive      = "archive"
+	stepPrune        = "prune"
 )
 
 // Source connects to the etcds of shards.
@@ -50,6 +52,8 @@ type Create struct {
 	// Recipients are the public keys to which the PKI is encrypted. WithoutKeys leaves the PKI out.
 	Recipients  []string
 	WithoutKeys bool
+	// Keep is which backups of the installation are kept when the new one is complete. Zero deletes none.
+	Keep Keep
 	// Kcpctl is the release of kcpctl.
 	Kcpctl  string
 	Observe run.Observer
@@ -87,15 +91,54 @@ func (c *Create) Run(ctx context.Context) (*archive.Manifest, error) {
 		}
 	}()
 	if err := c.copyAll(ctx, m, sources); err != nil {
+		c.discard(ctx, m)
 		return nil, err
 	}
 	c.compare(m, sources)
 	c.step(stepArchive, run.Running, c.Target.String())
 	if err := c.finish(ctx, m, files); err != nil {
+		c.discard(ctx, m)
 		return nil, c.fail(stepArchive, err)
 	}
 	c.step(stepArchive, run.Done, fmt.Sprintf("%s in %s", m.Name, c.Target))
-	return m, c.incomplete(m)
+	return m, parallel.Join([]error{c.incomplete(m), c.prune(ctx, m)})
+}
+
+// discardTime is how long a failed backup may take to remove what it has written.
+const discardTime = 10 * time.Second
+
+// discard removes what a failed backup has written: nothing completes it, and a job that fails each night would fill
+// the target.
+func (c *Create) discard(ctx context.Context, m *archive.Manifest) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
+	defer cancel()
+	if err := archive.Delete(ctx, c.Target, m.Name); err != nil {
+		c.emit(run.Event{Scope: run.Note, Message: fmt.Sprintf("what was written of backup %s is still in %s: %s", m.Name,
+			c.Target, run.FirstLine(err))})
+	}
+}
+
+// prune deletes old backups of the installation. A partial backup replaces only partial ones, but while a shard cannot
+// be read, they must not fill the target either.
+func (c *Create) prune(ctx context.Context, m *archive.Manifest) error {
+	if c.Keep == (Keep{}) {
+		return nil
+	}
+	found, err := archive.List(ctx, c.Target)
+	if err != nil {
+		return c.fail(stepPrune, err)
+	}
+	own := slices.DeleteFunc(found.Complete,
+		func(o *archive.Manifest) bool { return o.Installation != m.Installation })
+	var deleted []string
+	err = Prune(ctx, c.Target, Prunable(own, c.Keep, c.Now()), func(name string) { deleted = append(deleted, name) })
+	if err != nil {
+		return c.fail(stepPrune, err)
+	}
+	if len(deleted) > 0 {
+		c.step(stepPrune, run.Done, "deleted "+strings.Join(deleted, ", "))
+	}
+	return nil
 }
 
 // describe reads what the installation keeps about itself.
