@@ -9,6 +9,7 @@ import (
 	"filippo.io/age"
 	"github.com/spf13/cobra"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
@@ -23,9 +24,11 @@ type restoreOptions struct {
 	archive  string
 	shards   []string
 	identity string
-	image    string
-	dryRun   bool
-	yes      bool
+	// instead are the backups whose interrupted restores this one takes the place of.
+	instead []string
+	image   string
+	dryRun  bool
+	yes     bool
 }
 
 func newRestoreCmd(env *Env) *cobra.Command {
@@ -44,7 +47,8 @@ Clients that watch from before list again: the revisions of the restored etcds a
 the old ones reached. The cache server begins empty, and the shards fill it.
 
 After an interruption, run the same command again: until it has finished, kcpctl up does not start servers
-without their data.`,
+without their data. If the backup cannot be used any more, restore another one with --allow other-backup=NAME. It must
+have all shards whose data the interrupted restore replaces, and replaces it, too.`,
 		Example: `  kcpctl restore ./backups/demo-20261123T221500Z --identity key.txt
   kcpctl restore ./backups/demo-20261123T221500Z --shard alpha
   kcpctl restore ./backups/demo-20261123T221500Z --local --dry-run`,
@@ -59,6 +63,8 @@ without their data.`,
 	f.StringVar(&o.image, "image", "",
 		"image of kcpctl for the pods that write data (default: spec.workloads.image)")
 	o.setup.addAllowOtherCluster(c)
+	addRisk(c, acceptance{risk: risk.OtherBackup, value: "NAME", accept: collect(&o.instead),
+		usage: "restore this backup in place of NAME, whose restore was interrupted"})
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be restored, and change nothing")
 	addYes(f, &o.yes)
 	completeFlag(c, "shard", o.setup.names(env, shardNames))
@@ -103,7 +109,7 @@ func (o *restoreOptions) run(ctx context.Context) error {
 	}
 	r := &backup.Restore{
 		Topology: s.topology, Runtime: s.runtime, Place: place, Target: target, Name: name, Shards: shards,
-		Identities: identities, Observe: s.reporter.observe, Now: o.env.Now,
+		Instead: o.instead, Identities: identities, Observe: s.reporter.observe, Now: o.env.Now,
 	}
 	if err := o.restore(ctx, s, r); err != nil || o.dryRun {
 		return err

@@ -10,6 +10,8 @@ const (
 	DataChange Risk = "data-change"
 	// LostRecord: an installation whose record is lost for good is replaced.
 	LostRecord Risk = "lost-record"
+	// OtherBackup: a backup takes the place of another one, whose restore was interrupted.
+	OtherBackup Risk = "other-backup"
 	// OtherCluster: a cluster is not the one that the setup was applied to.
 	OtherCluster Risk = "other-cluster"
 	// ReleaseChange: a kcp release skips a minor release, or is older than the running one.

@@ -53,8 +53,8 @@ type Record struct {
 	// Serial counts the changes of the record. It never decreases. Zero: an earlier kcpctl has written the record,
 	// which also knows no further certificates of bundles.
 	Serial int64 `json:"serial,omitempty"`
-	// Restoring is the backup that a restore has begun to bring back, and Awaiting are the components that do not have
-	// their data yet. The restore has ended when both are empty.
+	// Restoring is the backup that a restore has begun to bring back, and Awaiting are the components whose data it
+	// replaces: some may have their data already. The restore has ended when both are empty.
 	Restoring string        `json:"restoring,omitempty"`
 	Awaiting  []topology.ID `json:"awaiting,omitempty"`
 	// Witnessed is the largest Serial that is noted outside of the record (see CheckRestored), and Unwitnessed means

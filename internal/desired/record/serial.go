@@ -15,7 +15,9 @@ func (r *Record) CheckWhole() error {
 	if r == nil || r.Restoring == "" {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "run kcpctl restore again, with the same backup: it continues",
+	return clierr.New(clierr.Failed,
+		"run kcpctl restore again, with the same backup: it continues; if that one cannot be used any more, restore "+
+			"another one with "+risk.OtherBackup.Of(r.Restoring),
 		"a restore of backup %s has not finished", r.Restoring)
 }
 

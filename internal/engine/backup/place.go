@@ -32,7 +32,6 @@ func (r *Restore) place(ctx context.Context, p *Plan, known *record.Record) erro
 		}
 		kept = append(kept, placed.Aside...)
 		maps.Copy(known.Data, placed.Data)
-		known.Awaiting = slices.DeleteFunc(slices.Clone(known.Awaiting), func(a topology.ID) bool { return a == id })
 		if err := r.Runtime.Keep(ctx, known); err != nil {
 			return err
 		}

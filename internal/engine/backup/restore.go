@@ -58,8 +58,10 @@ type Restore struct {
 	Place    Place
 	Target   archive.Target
 	Name     string
-	// Shards limits the restore to some shards, and to those that an interrupted restore has not finished. Empty: all.
+	// Shards limits the restore to some shards, and to those of an interrupted restore. Empty: all.
 	Shards []topology.ID
+	// Instead are the backups whose interrupted restores this one takes the place of.
+	Instead []string
 	// Identities decrypt the PKI. They are needed only if the installation has no PKI.
 	Identities []age.Identity
 	Observe    run.Observer
@@ -141,8 +143,13 @@ func (r *Restore) matches() error {
 		return clierr.New(clierr.Failed, "restore it where that installation is, or where there is none",
 			"the backup is one of installation %s, and this is %s", r.manifest.Installation, r.known.Installation)
 	}
-	if r.known.Restoring == r.Name {
+	switch {
+	case r.known.Restoring == r.Name:
 		return nil // this restore continues
+	case slices.Contains(r.Instead, r.known.Restoring):
+		whole := *r.known
+		whole.Restoring = ""
+		return whole.CheckRestored()
 	}
 	return r.known.CheckRestored()
 }
@@ -239,6 +246,13 @@ func (r *Restore) choose(p *Plan) error {
 				"%s is not in the backup", id))
 		}
 	}
+	for _, id := range r.known.Awaiting { // it may have the data of the other backup, which does not fit
+		if !r.manifest.Has(id) && !slices.Contains(r.Shards, id) {
+			errs = append(errs, clierr.New(clierr.Failed, "use a backup that has it: kcpctl backup list shows them",
+				"%s is not in the backup, and the interrupted restore of %s has begun to replace its data", id,
+				r.known.Restoring))
+		}
+	}
 	if cache := r.Topology.Cache(); cache != nil && len(errs) == 0 {
 		p.Emptied = append(p.Emptied, cache.ID()) // shards write into it what they have
 	}
@@ -310,7 +324,7 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 	have := state.Fingerprints()[key].All()
 	for _, f := range then.Authorities[key].All() {
 		if !slices.Contains(have, f) {
-			return clierr.New(clierr.Failed, "use a backup that was taken after kcpctl encryption rotate",
+			return clierr.New(clierr.Failed, r.hintOtherKeys(),
 				"the backup can have data that is encrypted with key %s, which the installation no longer has",
 				record.Short(f))
 		}
@@ -330,6 +344,17 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 			pki.EncryptionRotation{})
 	}
 	return nil
+}
+
+// hintOtherKeys is the next step for a backup whose keys the installation does not have. If an interrupted restore of
+// another backup has brought the keys, nothing else has them.
+func (r *Restore) hintOtherKeys() string {
+	hint := "use a backup that was taken after kcpctl encryption rotate"
+	if r.known.Restoring != "" && r.known.Restoring != r.Name {
+		hint += "; if the interrupted restore of " + r.known.Restoring + " has brought back a lost installation, " +
+			"delete what it has brought back with kcpctl down --purge, and run the command again"
+	}
+	return hint
 }
 
 // keys restores the PKI, and returns the record of the backup without what describes where data was.

@@ -1,6 +1,7 @@
 package backup_test
 
 import (
+	"bytes"
 	"encoding/base64"
 	"errors"
 	"slices"
@@ -114,7 +115,7 @@ func TestRestoreForgetsTheVolumesOfTheCacheServer(t *testing.T) {
 	require.NotContains(t, w.record.Data, topology.ID("etcd/cache"))
 }
 
-// A restore that continues with fewer shards includes those that still have no data.
+// A restore that continues with fewer shards includes those that the interrupted one has begun.
 func TestRestoreContinuesWithOneShard(t *testing.T) {
 	w := newWorld(t)
 	m, err := w.create().Run(t.Context())
@@ -128,7 +129,7 @@ func TestRestoreContinuesWithOneShard(t *testing.T) {
 		return nil
 	}
 	require.ErrorIs(t, tryRestore(t, w, m.Name), killed)
-	require.Equal(t, []topology.ID{"shard/alpha"}, w.record.Awaiting)
+	require.Equal(t, []topology.ID{"root-shard", "shard/alpha"}, w.record.Awaiting)
 	w.fails = nil
 	r := w.restore(m.Name)
 	r.Shards = []topology.ID{"root-shard"}
@@ -139,6 +140,93 @@ func TestRestoreContinuesWithOneShard(t *testing.T) {
 	require.Empty(t, w.record.Restoring)
 	require.Empty(t, w.record.Awaiting)
 	require.Contains(t, w.data["shard/alpha"], "secret-of-a-workspace")
+}
+
+// If the backup cannot be used any more, another one takes its place. It replaces everything that the first one may
+// have replaced, and what was there before both is kept.
+func TestRestoreOfAnotherBackupAfterAnInterruption(t *testing.T) {
+	w := newWorld(t)
+	first, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.now = w.now.Add(time.Second)
+	c := w.create()
+	c.Shards = []topology.ID{"root-shard"}
+	rootOnly, err := c.Run(t.Context())
+	require.NoError(t, err)
+	w.now = w.now.Add(time.Second)
+	second, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.data["root-shard"], w.data["shard/alpha"] = "present root", "present alpha"
+	killed := errors.New("killed")
+	w.fails = func(call string) error {
+		if call == "place shard/alpha" {
+			return killed
+		}
+		return nil
+	}
+	require.ErrorIs(t, tryRestore(t, w, first.Name), killed)
+	w.fails = nil
+
+	err = tryRestore(t, w, second.Name)
+	require.EqualError(t, err, "a restore of backup "+first.Name+" has not finished")
+	require.Contains(t, clierr.Hint(err), "restore another one with --allow other-backup="+first.Name)
+	require.ErrorContains(t, w.record.CheckWhole(), first.Name)
+
+	r := w.restore(rootOnly.Name)
+	r.Instead = []string{first.Name}
+	_, err = r.Plan(t.Context())
+	require.EqualError(t, err, "shard/alpha is not in the backup, and the interrupted restore of "+first.Name+
+		" has begun to replace its data")
+
+	r = w.restore(second.Name)
+	r.Instead, r.Shards = []string{first.Name}, []topology.ID{"shard/alpha"}
+	p, err := r.Plan(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []topology.ID{"root-shard", "shard/alpha"}, p.Restored, "the root shard has data of the first one")
+	require.NoError(t, r.Run(t.Context(), p))
+	require.Empty(t, w.record.Restoring)
+	require.Empty(t, w.record.Awaiting)
+	require.Subset(t, w.aside, []string{"present root", "present alpha"})
+
+	w.record.Restoring, w.record.Serial, w.witnessed = first.Name, 3, 4
+	r = w.restore(second.Name)
+	r.Instead = []string{first.Name}
+	_, err = r.Plan(t.Context())
+	require.ErrorContains(t, err, "is older than what was applied last")
+}
+
+// A lost installation whose restore was interrupted has only the keys of that backup.
+func TestRestoreOfAnotherBackupWithOtherKeys(t *testing.T) {
+	w := newWorld(t)
+	encrypts := func(key byte) {
+		w.state.Encryption = pki.Encryption{
+			Key: base64.StdEncoding.EncodeToString(bytes.Repeat([]byte{key}, 32)), Resources: []string{"secrets"},
+		}
+		w.record = w.record.With(w.state, nil)
+	}
+	encrypts(1)
+	first, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	encrypts(2)
+	w.now = w.now.Add(time.Second)
+	second, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.lose()
+	w.fails = func(call string) error {
+		if call == "place root-shard" {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	require.ErrorContains(t, tryRestore(t, w, first.Name), "killed")
+	w.fails = nil
+	r := w.restore(second.Name)
+	r.Instead = []string{first.Name}
+	_, err = r.Plan(t.Context())
+	require.ErrorContains(t, err, "which the installation no longer has")
+	require.Contains(t, clierr.Hint(err), "kcpctl down --purge")
+	w.lose()
+	require.NoError(t, tryRestore(t, w, second.Name))
 }
 
 // What changes between the question and the answer is not overwritten.
