@@ -99,12 +99,21 @@ func (e *Encryption) newKey(wanted *v1alpha1.Encryption) string {
 	key := make([]byte, encryptionKeySize)
 	_, _ = rand.Read(key) // it never fails
 	text := base64.StdEncoding.EncodeToString(key)
-	if wanted.KMS != nil {
-		all := map[string]v1alpha1.KMS{text: *wanted.KMS}
-		maps.Copy(all, e.KMS)
-		e.KMS = all
-	}
+	e.assign(text, wanted)
 	return text
+}
+
+// assign makes a key that has encrypted nothing yet one of the KMS of a setup or, without one, of kcpctl.
+func (e *Encryption) assign(key string, wanted *v1alpha1.Encryption) {
+	all := map[string]v1alpha1.KMS{}
+	maps.Copy(all, e.KMS)
+	delete(all, key)
+	if wanted != nil && wanted.KMS != nil {
+		all[key] = *wanted.KMS
+	}
+	if e.KMS = all; len(all) == 0 {
+		e.KMS = nil
+	}
 }
 
 func (e Encryption) encode() []byte {
@@ -152,6 +161,9 @@ func (e Encryption) fingerprints() Fingerprints {
 func (e *ensurer) ensureEncryption() {
 	wanted := e.t.Setup.Spec.Encryption
 	state := &e.result.State.Encryption
+	if state.Next != "" {
+		state.assign(state.Next, wanted) // no shard needs a KMS that the setup no longer has, and that may not answer
+	}
 	switch {
 	case wanted == nil:
 		return
@@ -208,6 +220,7 @@ func (r EncryptionRotation) Advance(t *topology.Topology, s *State, from Phase, 
 		e.Phase = PhaseDistribute
 	case PhaseDistribute:
 		if e.Next != "" {
+			e.assign(e.Next, spec)
 			e.Previous = e.Key
 			e.Key = e.Next
 			e.Next = ""

@@ -51,7 +51,7 @@ func TestShardsReadWhatOthersEncrypt(t *testing.T) {
 		"another key": {secrets, secrets}, "more resources": {secrets, both}, "fewer resources": {both, secrets},
 		"other resources": {secrets, settings}, "none": {both, plain}, "for the first time": {plain, both},
 		"a KMS": {secrets, withKMS}, "the KMS again": {withKMS, withKMS}, "another KMS": {withKMS, otherKMS},
-		"no KMS": {withKMS, both},
+		"no KMS": {withKMS, both}, "a KMS for the first time": {plain, withKMS},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, before := issued(t, tc.from)
@@ -123,6 +123,34 @@ func TestKMS(t *testing.T) {
 	require.Equal(t, Encryption{Key: s.Encryption.Key, Resources: []string{"secrets"}}, s.Encryption, "nothing needs the KMS")
 	require.Equal(t, "k8s:enc:secretbox:v1:"+EncryptionKeyName(s.Encryption.Key)+":",
 		string(s.Encryption.EncryptedWith(s.Encryption.Key)))
+}
+
+// A rotation to a KMS that never answers can be left: nothing is encrypted with the next key yet, so that it becomes
+// one of what the setup has instead. The fingerprints of the keys stay, so that the PKI is still that of the installation.
+func TestAKMSThatHasEncryptedNothingIsLeft(t *testing.T) {
+	for name, tc := range map[string]struct{ before, after string }{
+		"a key of kcpctl": {secrets, secrets}, "another KMS": {otherKMS, otherKMS}, "nothing": {secrets, plain},
+		"a third KMS": {secrets, otherKMS},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := issued(t, tc.before)
+			s = ensure(t, topologytest.Build(t, withKMS), s, now()).State
+			next := s.Encryption.Next
+			require.Equal(t, "kms", s.Encryption.KMS[next].Name)
+			require.Equal(t, PhaseDistribute, s.Encryption.Phase)
+
+			tp := topologytest.Build(t, tc.after)
+			left := ensure(t, tp, s, now()).State
+			require.Equal(t, s.Fingerprints(), left.Fingerprints())
+			require.Equal(t, "kms", s.Encryption.KMS[next].Name, "the state from before is as it was")
+			for _, last := range []*State{left, advance(t, tp, EncryptionRotation{}, s)} {
+				for key, k := range last.Encryption.KMS {
+					require.Equal(t, "other", k.Name, key)
+				}
+			}
+			requireReadable(t, tp, left, tp, advance(t, tp, EncryptionRotation{}, left))
+		})
+	}
 }
 
 // A setup that no longer encrypts keeps its key, with which backups can be read, and uses it when it encrypts again.

@@ -153,6 +153,21 @@ func TestRotateEncryption(t *testing.T) {
 	})
 }
 
+// Without an answer of kcp it is not known whether workspaces move. The next step is said, because up needs no answer.
+func TestRotateEncryptionOfAKcpThatDoesNotAnswer(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		first := w.rt.PKI().Encryption
+		w.rt.Kcp.Always(migrations, fakekcp.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "broken"))
+		rotate, _ := w.encryption()
+		err := rotate.Run(t.Context())
+		require.Equal(t, clierr.NotReady, clierr.Code(err))
+		require.ErrorContains(t, err, "the root shard does not answer: ")
+		require.Contains(t, clierr.Hint(err), "run kcpctl up first")
+		require.Equal(t, first, w.rt.PKI().Encryption)
+	})
+}
+
 // A shard that was removed with its data can return: its objects are encrypted with the key that it had.
 func TestAKeyThatTheDataOfARemovedShardNeedsIsNotRemoved(t *testing.T) {
 	const shards = minimal + "spec: {encryption: {}, shards: [{name: alpha}, {name: beta}]}\n"

@@ -123,8 +123,12 @@ func (r *RotateEncryption) noMoves(ctx context.Context, state *pki.State) error 
 	}
 	defer root.Close()
 	begun, err := root.Migrating(ctx)
-	if err != nil || len(begun) == 0 {
-		return err
+	switch {
+	case err != nil:
+		return clierr.New(clierr.NotReady, "run kcpctl up first, which also brings changes of spec.encryption to the "+
+			"shards, and rerun the command", "the root shard does not answer: %w", err)
+	case len(begun) == 0:
+		return nil
 	}
 	return clierr.New(clierr.Failed, "complete it with kcpctl move, and rerun the command",
 		"logical cluster %s is being moved to another shard", begun[0].Cluster)
