@@ -224,10 +224,8 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 			remedies = append(remedies, r)
 		}
 	}
-	if len(ending) == 0 && len(l.Unreachable) > 0 {
-		return clierr.New(clierr.Unknown, "run it again when they answer",
-			"the certificates are not known of clusters that cannot be reached: %s",
-			strings.Join(l.Unreachable, ", "))
+	if err := unknownOn("certificates", l.Unreachable); err != nil && len(ending) == 0 {
+		return err
 	}
 	if len(ending) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "No certificate of kcp %q expires within %s.\n", s.topology.Name, &o.within)

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -56,7 +57,8 @@ func newEtcdMembersCmd(env *Env) *cobra.Command {
 		Use:   "members [NAME]",
 		Short: "List the members of managed etcds, and their health",
 		Long: `Query every member of the setup's managed etcds, or of one etcd, through the cluster's API
-server. A member is healthy if it can read what a majority of the members has agreed on.`,
+server. A member is healthy if it can read what a majority of the members has agreed on. The exit code is 5 if
+a cluster with members cannot be reached.`,
 		Example: `  kcpctl etcd members
   kcpctl etcd members root`,
 		Args: maxArgs(1),
@@ -92,25 +94,25 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 		return err
 	}
 	var found []run.EtcdMember
+	etcds, without := withReachable(etcds, lost)
 	for _, c := range etcds {
-		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
-			continue
-		}
 		some, err := members.List(ctx, c)
 		if err != nil {
 			return err
 		}
 		found = append(found, some...)
 	}
-	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, listOf("EtcdMemberList", s.topology.Name, found))
-	}
-	if len(found) == 0 {
+	switch {
+	case o.output != "":
+		err = encode(o.env.Streams.Out, o.output, partialList[run.EtcdMember]{
+			listOf("EtcdMemberList", s.topology.Name, found), without,
+		})
+	case len(found) > 0:
+		o.print(found)
+	case len(without) == 0:
 		o.env.noneFound("members of managed etcds", fmt.Sprintf("kcp %q", s.topology.Name))
-		return nil
 	}
-	o.print(found)
-	return nil
+	return cmp.Or(err, unknownOn("members", without))
 }
 
 // selected are the etcds that the user names, as root or etcd/root, or all of them.

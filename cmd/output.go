@@ -16,6 +16,8 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -111,6 +113,35 @@ type list[T any] struct {
 // listOf returns a list. Without items it is empty, and not null.
 func listOf[T any](kind, setup string, items []T) list[T] {
 	return list[T]{APIVersion: v1alpha1.APIVersion, Kind: kind, Name: setup, Items: append([]T{}, items...)}
+}
+
+// partialList is a list without what is on clusters that cannot be reached.
+type partialList[T any] struct {
+	list[T]
+	// Unreachable are the clusters that cannot be reached: what is there is not known.
+	Unreachable []string `json:"unreachable,omitempty"`
+}
+
+// withReachable returns the components whose clusters can be reached, and the names of the clusters of the others.
+func withReachable(all []*topology.Component, lost []plan.Unreachable) (in []*topology.Component, without []string) {
+	for _, c := range all {
+		switch _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); {
+		case !unknown:
+			in = append(in, c)
+		case !slices.Contains(without, c.Cluster.Name):
+			without = append(without, c.Cluster.Name)
+		}
+	}
+	return in, without
+}
+
+// unknownOn is the error of a result that lacks things because clusters cannot be reached, or nil.
+func unknownOn(what string, clusters []string) error {
+	if len(clusters) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.Unknown, "run it again when they answer",
+		"the %s are not known of clusters that cannot be reached: %s", what, strings.Join(clusters, ", "))
 }
 
 // encode writes a result in one of machineFormats.

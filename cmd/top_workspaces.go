@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -11,7 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
-	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
@@ -35,7 +35,8 @@ func newTopWorkspacesCmd(env *Env) *cobra.Command {
 		Use:   "workspaces",
 		Short: "Show which workspaces store the most",
 		Long: `Read all keys of the managed or embedded etcd of each shard, and count objects and bytes by
-workspace. This reads as much as a backup does, so do not run it often. No value is stored.`,
+workspace. This reads as much as a backup does, so do not run it often. No value is stored. The exit code is 5
+if a cluster with shards cannot be reached.`,
 		Example: `  kcpctl top workspaces --shard alpha
   kcpctl top workspaces -o json | jq '.items[] | select(.bytes > 1000000) | .path'`,
 		Args: noArgs,
@@ -64,43 +65,45 @@ func (o *topWorkspacesOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	found, err := storedBy(ctx, s, only)
+	found, without, err := storedBy(ctx, s, only)
 	if err != nil {
 		return err
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, listOf("WorkspaceUsageList", s.topology.Name, found))
+		err = encode(o.env.Streams.Out, o.output, partialList[usage.Workspace]{
+			listOf("WorkspaceUsageList", s.topology.Name, found), without,
+		})
+	} else {
+		o.print(found)
 	}
-	o.print(found)
-	return nil
+	return cmp.Or(err, unknownOn("workspaces", without))
 }
 
-// storedBy reads what the workspaces of some shards store, or of all.
-func storedBy(ctx context.Context, s *session, only []topology.ID) ([]usage.Workspace, error) {
+// storedBy reads what the workspaces of some shards store, or of all. It also returns the clusters with such shards
+// that cannot be reached.
+func storedBy(
+	ctx context.Context, s *session, only []topology.ID,
+) (found []usage.Workspace, without []string, err error) {
 	lost, state, err := s.readable(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	from, err := s.snapshots()
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
-	var found []usage.Workspace
-	for _, c := range s.topology.Shards() {
-		if _, unknown := plan.UnreachableIn(lost, c.Cluster.Name); unknown {
-			continue
-		}
-		if len(only) > 0 && !slices.Contains(only, c.ID()) {
-			continue
-		}
+	wanted := slices.DeleteFunc(slices.Clone(s.topology.Shards()),
+		func(c *topology.Component) bool { return len(only) > 0 && !slices.Contains(only, c.ID()) })
+	shards, without := withReachable(wanted, lost)
+	for _, c := range shards {
 		some, err := stored(ctx, s, c, state, from)
 		if err != nil {
-			return nil, err
+			return nil, nil, err
 		}
 		found = append(found, some...)
 	}
 	usage.Sort(found)
-	return found, nil
+	return found, without, nil
 }
 
 // stored reads what the workspaces of a shard store.
