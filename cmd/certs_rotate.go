@@ -38,6 +38,8 @@ type rotateCAOptions struct {
 	cas []topology.CA
 	// from is a directory with the new authorities.
 	from string
+	// cancel ends rotations before the new authorities sign.
+	cancel bool
 }
 
 func newRotateCACmd(env *Env) *cobra.Command {
@@ -53,8 +55,9 @@ in each of them for any time. Several authorities go through the phases together
   distribute  all components trust the new authority; the current one still signs
   switch      the new authority signs, and all certificates are reissued; the previous one is still trusted
 
-Existing kubeconfigs keep working until --finish removes the previous authority; the command lists them before. In each phase
-the components that change are rolled, one after another. Agents and the controller of workloads are not rolled: they read
+Existing kubeconfigs keep working until --finish removes the previous authority; the command lists them before. In the
+phase distribute, --cancel ends the rotation: the new authority, which has signed nothing, is no longer trusted. In each
+phase the components that change are rolled, one after another. Agents and the controller of workloads are not rolled: they read
 their files again, and --finish waits until they have done so. After an interruption the same command continues.`,
 		Example: `  kcpctl certs rotate-ca server
   kcpctl certs rotate-ca server client requestheader
@@ -70,8 +73,13 @@ their files again, and --finish waits until they have done so. After an interrup
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false,
 		"remove the previous authority: certificates that it signed are no longer accepted")
+	c.Flags().BoolVar(&o.cancel, "cancel", false,
+		"in the phase distribute: keep the current authority, and no longer trust the next one")
 	c.Flags().StringVar(&o.from, "from", "",
 		"directory with the new authority, as written by export (default: a new one is created)")
+	for _, other := range []string{"finish", "from", "pause"} {
+		c.MarkFlagsMutuallyExclusive("cancel", other)
+	}
 	return c
 }
 
@@ -119,6 +127,9 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 		}
 		return err
 	}
+	if o.cancel {
+		return o.runCancel(ctx, r, cas)
+	}
 	phase, err := cas.Run(ctx)
 	if err != nil {
 		return o.explain(err)
@@ -139,6 +150,27 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 		o.command(rotations))
 	for _, line := range affected(rotations, r.session.topology) {
 		fmt.Fprintln(w, line)
+	}
+	return nil
+}
+
+// runCancel ends rotations before the new authorities sign.
+func (o *rotateCAOptions) runCancel(ctx context.Context, r *rollout, cas *run.RotateCAs) error {
+	canceled, err := cas.Cancel(ctx)
+	if err != nil {
+		return o.explain(err)
+	}
+	if o.rollout.dry() {
+		return nil
+	}
+	o.refreshMerged(ctx, r)
+	switch {
+	case o.rollout.wait.output == outputJSON:
+	case len(canceled) == 0:
+		fmt.Fprintf(o.env.Streams.Err, "The %s is not being rotated: nothing is canceled.\n", cas.Rotations)
+	default:
+		fmt.Fprintf(o.env.Streams.Err, "\nThe rotation of the %s is canceled: the next one is no longer trusted.\n",
+			canceled)
 	}
 	return nil
 }

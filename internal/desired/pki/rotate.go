@@ -92,7 +92,8 @@ func (all Rotations) CheckSupplied(s *State) error {
 		if phase == PhaseDistribute && !sameCert(a.Next.Cert, r.next.Cert) ||
 			phase == PhaseSwitch && !sameCert(a.Cert, r.next.Cert) {
 			return clierr.New(clierr.Conflict,
-				"complete that rotation first: run the command without --from, and then with --finish",
+				"complete that rotation first: run the command without --from, and then with --finish; in the phase "+
+					"distribute, --cancel ends it",
 				"the %s is being rotated to another authority than the supplied one (phase %q); nothing was changed",
 				r, phase)
 		}
@@ -124,6 +125,26 @@ func (all Rotations) Advance(t *topology.Topology, s *State, from Phase, now tim
 		}
 	}
 	return s, nil
+}
+
+// Cancel ends rotations of authorities in PhaseDistribute: the next one, which has signed nothing, is no longer
+// trusted. Those in PhaseNone stay as they are. It does not modify s.
+func (all Rotations) Cancel(s *State) (*State, error) {
+	if switched := all.In(s, PhaseSwitch); len(switched) > 0 {
+		return nil, clierr.New(clierr.Failed, "complete it: run the command without --cancel, and then with --finish",
+			"the rotation of the %s is in the phase %q: the new one signs already", switched, PhaseSwitch)
+	}
+	out := s.clone()
+	for _, r := range all {
+		c, ok := r.(CARotation)
+		if !ok {
+			return nil, fmt.Errorf("the rotation of the %s cannot be canceled", r)
+		}
+		a := out.CAs[c.ca]
+		a.Next = Pair{}
+		out.CAs[c.ca] = a
+	}
+	return out, nil
 }
 
 // inPhase fails if a rotation is in another phase.

@@ -14,7 +14,7 @@ import (
 // CheckAuthorities fails if a PKI is not the PKI of the installation: a different or empty one, a copy from before the
 // last rotation, or one that trusts more or fewer certificates. A PKI may be one step of a rotation ahead of the
 // record. store is the location of the PKI. allowed are fingerprints of further certificates that may be added and
-// removed.
+// removed, and of next authorities that may be removed.
 func (r *Record) CheckAuthorities(s *pki.State, store string, allowed ...string) error {
 	if r.Empty() {
 		return nil
@@ -35,7 +35,7 @@ func (r *Record) CheckAuthorities(s *pki.State, store string, allowed ...string)
 		if !ok {
 			continue
 		}
-		if why := differs(was, have[key], r.Retired[key]); why != "" {
+		if why := differs(was, have[key], r.Retired[key], allowed); why != "" {
 			differences = append(differences, fmt.Sprintf("    %s: %s", rotation, why))
 			continue
 		}
@@ -158,8 +158,9 @@ const hintStore = "use the PKI store that the setup was applied with (--pki-dir,
 	": all existing kubeconfigs, certificates and service-account tokens then stop working"
 
 // differs returns why fingerprints are neither the recorded ones nor one step of a rotation ahead. It returns "" if
-// they are. Further certificates are compared by bundleChange.
-func differs(was, have pki.Fingerprints, retired []string) string {
+// they are. Further certificates are compared by bundleChange. A next one that is allowed may be missing: it has signed
+// nothing.
+func differs(was, have pki.Fingerprints, retired, allowed []string) string {
 	signers := have
 	signers.More = nil
 	old := firstIn(signers.All(), retired, true)
@@ -170,10 +171,11 @@ func differs(was, have pki.Fingerprints, retired []string) string {
 		return fmt.Sprintf("it has %s, which is retired; the installation uses %s: the store is older than that",
 			Short(old), Short(was.Current))
 	case have.Current == was.Current &&
-		(have.Next == was.Next || was.Next == ""): // or one step ahead: the next one is trusted
-		return unknownPrevious(have.Previous, was.Previous)
+		(have.Next == was.Next || was.Next == "" || have.Next == "" && Allowed(allowed, was.Next)):
+		return unknownPrevious(have.Previous, was.Previous) // or one step ahead: the next one is trusted
 	case have.Current == was.Current:
-		return fmt.Sprintf("the next one, %s, is missing: the store is older than the rotation", Short(was.Next))
+		return fmt.Sprintf("the next one, %s, is missing: the store is older than the rotation, or a run with --cancel "+
+			"was interrupted: run it again", Short(was.Next))
 	case have.Current == was.Next && slices.Contains(have.Previous, was.Current): // one step ahead: the next one signs
 		return unknownPrevious(have.Previous, slices.Concat(was.Previous, []string{was.Current}))
 	case have.Current == was.Next:

@@ -65,6 +65,21 @@ func TestAuthoritiesOfARotation(t *testing.T) {
 	}
 }
 
+// The next authority of a rotation that is canceled may be missing, if it is named, and nothing else.
+func TestANextAuthorityThatIsNoLongerTrusted(t *testing.T) {
+	for _, rotation := range pki.AllRotations() {
+		all := phases(t, rotation)
+		known := (&record.Record{}).With(all[1], nil)
+		next := all[1].Fingerprints()[rotation.Key()].Next
+		require.NoError(t, known.CheckAuthorities(all[0], "the store", next), rotation)
+		require.Error(t, known.CheckAuthorities(all[0], "the store", all[0].Fingerprints()[rotation.Key()].Current), rotation)
+		require.Error(t, known.CheckAuthorities(all[3], "the store", next), rotation)
+		known = known.With(all[0], nil)
+		require.Contains(t, known.Retired[rotation.Key()], next)
+		require.ErrorContains(t, known.CheckAuthorities(all[1], "the store"), "which is retired", rotation)
+	}
+}
+
 func TestOtherAuthorities(t *testing.T) {
 	ours, theirs := ensured(t, &pki.State{}), ensured(t, &pki.State{})
 	known := (&record.Record{}).With(ours, nil)

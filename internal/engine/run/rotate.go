@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
@@ -77,9 +78,34 @@ func (r *Rotate) Run(ctx context.Context) (pki.Phase, error) {
 	}
 	behind = r.Rotations.In(state, pki.PhaseDistribute)
 	if err := r.advance(ctx, behind, pki.PhaseDistribute, fmt.Sprintf("switch to the new %s", behind)); err != nil {
-		return pki.PhaseDistribute, err
+		return pki.PhaseDistribute, r.orUnusable(ctx, behind, err)
 	}
 	return pki.PhaseSwitch, nil
+}
+
+// orUnusable explains the error of a switch if no run can succeed: the setup cannot work with the new authority, which
+// has expired for example. Nothing was changed then.
+func (r *Rotate) orUnusable(ctx context.Context, which pki.Rotations, err error) error {
+	state, unknown := r.Store.Load(ctx)
+	if unknown != nil || ctx.Err() != nil || which.OfServiceAccount() || which.OfEncryption() ||
+		len(which.In(state, pki.PhaseDistribute)) < len(which) {
+		return err
+	}
+	why := r.mayServe(which, state)
+	if why == nil {
+		return err
+	}
+	return clierr.New(clierr.Failed, "end the rotation with "+rotateCA(which)+" --cancel: the current one continues to "+
+		"sign; then rotate to another one", "the new %s cannot be used; nothing was changed: %w", which, why)
+}
+
+// rotateCA is the command that rotates authorities.
+func rotateCA(which pki.Rotations) string {
+	command := "kcpctl certs rotate-ca"
+	for _, r := range which {
+		command += " " + strings.TrimSuffix(r.Key(), "-ca")
+	}
+	return command
 }
 
 // switched is the title of a run that makes sure of the switch.
@@ -165,6 +191,46 @@ func (r *RotateCAs) Finish(ctx context.Context) error {
 	return r.advance(ctx, rotated, pki.PhaseSwitch, fmt.Sprintf("remove the previous %s", rotated))
 }
 
+// Cancel ends a rotation before the new authorities sign: they are no longer trusted. After an interruption it is run
+// again. It returns the rotations that were canceled.
+func (r *RotateCAs) Cancel(ctx context.Context) (pki.Rotations, error) {
+	state, err := r.load(ctx)
+	if err == nil {
+		_, err = r.Rotations.Cancel(state)
+	}
+	if err != nil {
+		return nil, err
+	}
+	if err := r.allowCancel(ctx); err != nil {
+		return nil, err
+	}
+	canceled := r.Rotations.In(state, pki.PhaseDistribute)
+	if len(canceled) == 0 {
+		_, err := r.settle(ctx, fmt.Sprintf("the %s is not being rotated: make sure that everything is up to date",
+			r.Rotations))
+		return nil, err
+	}
+	_, err = r.roll(ctx, fmt.Sprintf("cancel the rotation of the %s", canceled), canceled.Cancel)
+	return canceled, err
+}
+
+// allowCancel lets the store be without the next authorities of the record: an interrupted run may have removed them.
+func (r *RotateCAs) allowCancel(ctx context.Context) error {
+	if r.Up == nil {
+		return nil
+	}
+	known, err := r.Up.Runtime.Record(ctx)
+	if err != nil {
+		return err
+	}
+	for _, rotation := range r.Rotations {
+		if next := known.Authorities[rotation.Key()].Next; next != "" {
+			r.Up.Options.AllowTrustChange = append(r.Up.Options.AllowTrustChange, next)
+		}
+	}
+	return nil
+}
+
 func unfinished(which pki.Rotations, phase pki.Phase) error {
 	return clierr.New(clierr.Failed, "run the command without --finish first: it continues",
 		"the rotation of the %s is in the phase %q: the new one does not sign everywhere yet", which, phase)
@@ -190,13 +256,16 @@ func (r *Rotate) next(which pki.Rotations, from pki.Phase) pkiChange {
 	return func(s *pki.State) (*pki.State, error) {
 		out, err := which.Advance(r.Topology, s, from, r.Now())
 		if err == nil && from == pki.PhaseNone && len(which.Supplied()) > 0 {
-			err = r.mayServe(which, out)
+			if err = r.mayServe(which, out); err != nil {
+				err = clierr.New(clierr.BadInput, "use a different certificate authority", "with the new %s, %w", which,
+					err)
+			}
 		}
 		return out, err
 	}
 }
 
-// mayServe fails if the setup could not work with user-supplied authorities alone, because of constraints for example.
+// mayServe fails if the setup could not work with the next authorities alone, because of constraints for example.
 // Otherwise only the switch would fail, or the end, when everything trusts them.
 func (r *Rotate) mayServe(which pki.Rotations, state *pki.State) (err error) {
 	for _, from := range []pki.Phase{pki.PhaseDistribute, pki.PhaseSwitch} {
@@ -208,10 +277,7 @@ func (r *Rotate) mayServe(which pki.Rotations, state *pki.State) (err error) {
 	if err != nil {
 		return err
 	}
-	if err := render.Prove(r.Topology, res.State, r.Now()); err != nil {
-		return clierr.New(clierr.BadInput, "use a different certificate authority", "with the new %s, %w", which, err)
-	}
-	return nil
+	return render.Prove(r.Topology, res.State, r.Now())
 }
 
 // roll changes the PKI and brings the whole setup up with it. It returns when everything has what is new, and reports

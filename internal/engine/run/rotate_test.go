@@ -280,6 +280,89 @@ func TestRotateToASuppliedAuthority(t *testing.T) {
 	})
 }
 
+// If the next authority cannot be used, the rotation can end, and another one can begin.
+func TestCancelRotation(t *testing.T) {
+	inWorld(t, minimal, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		before := w.rt.PKI().CAs[topology.ServerCA]
+		rotate := func(r pki.Rotation, pause bool) (*run.RotateCAs, error) {
+			rotate, common, _ := w.rotation(r)
+			common.Pause = pause
+			cas, _ := rotate.(*run.RotateCAs)
+			_, err := cas.Run(t.Context())
+			return cas, err
+		}
+		_, err := rotate(supplied(t, x509.ExtKeyUsageServerAuth), true)
+		require.NoError(t, err)
+		require.NotEmpty(t, w.rt.PKI().CAs[topology.ServerCA].Next.Cert)
+		time.Sleep(1001 * time.Hour)
+		cas, err := rotate(pki.RotationOf(topology.ServerCA), false)
+		require.Equal(t, clierr.Failed, clierr.Code(err))
+		require.ErrorContains(t, err, "the new server CA cannot be used; nothing was changed: rotate the server CA: "+
+			"the server CA: it expired on")
+		require.Contains(t, clierr.Hint(err), "kcpctl certs rotate-ca server --cancel")
+
+		canceled, err := cas.Cancel(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, "server CA", canceled.String())
+		require.Equal(t, before, w.rt.PKI().CAs[topology.ServerCA])
+		require.True(t, w.mustRun(t).Plan.Empty(), "everything has it")
+		canceled, err = cas.Cancel(t.Context())
+		require.NoError(t, err)
+		require.Empty(t, canceled)
+
+		cas, err = rotate(supplied(t, x509.ExtKeyUsageServerAuth), false)
+		require.NoError(t, err)
+		_, err = cas.Cancel(t.Context())
+		requireError(t, err, clierr.Failed, `the rotation of the server CA is in the phase "switch": the new one signs already`)
+	})
+}
+
+// Wherever a cancellation dies, the same command continues.
+func TestCancelSurvivesACrashAtEveryCall(t *testing.T) {
+	for _, call := range []string{"Load", "Plan", "Lock", "Save", "Begin", "Apply root-shard", "Apply front-proxy/main", "Finish"} {
+		t.Run(call, func(t *testing.T) {
+			inWorld(t, minimal, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				before := w.rt.PKI().CAs[topology.ServerCA]
+				for n := 0; ; n++ {
+					require.Less(t, n, 9)
+					begun, common, _ := w.rotation(pki.RotationOf(topology.ServerCA))
+					common.Pause = true
+					_, err := begun.Run(t.Context())
+					require.NoError(t, err)
+					cas, _ := begun.(*run.RotateCAs)
+					left := n
+					w.rt.On(call, func() error {
+						if left--; left < 0 {
+							return errKilled
+						}
+						return nil
+					})
+					_, died := cas.Cancel(t.Context())
+					w.rt.On(call, func() error { return nil })
+					if died != nil {
+						require.ErrorContains(t, died, errKilled.Error())
+						w.up.Options = run.UpOptions{}
+						if call == "Begin" { // the store is ahead of the record
+							_, err = w.run(t)
+							require.ErrorContains(t, err, "a run with --cancel was interrupted: run it again")
+						}
+						_, err = cas.Cancel(t.Context())
+						require.NoError(t, err)
+					}
+					w.up.Options = run.UpOptions{}
+					require.Equal(t, before, w.rt.PKI().CAs[topology.ServerCA])
+					require.True(t, w.mustRun(t).Plan.Empty())
+					if died == nil {
+						return // there was no such call
+					}
+				}
+			})
+		})
+	}
+}
+
 // supplied is the rotation to a server CA that a user supplies, whose certificates have a usage.
 func supplied(t *testing.T, usage x509.ExtKeyUsage) pki.Rotation {
 	t.Helper()
