@@ -286,7 +286,7 @@ func TestShardsAreNotDrainedIntoEachOther(t *testing.T) {
 }
 
 // endIn ends a run as soon as a migration is in a phase, and lets the next one continue.
-func endIn(t *testing.T, r run.RemoveShards, m *fakekcp.Moves, phase string) {
+func endIn(t *testing.T, begin func(context.Context) error, m *fakekcp.Moves, phase string) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	m.During = func(now, _ string) {
@@ -295,7 +295,7 @@ func endIn(t *testing.T, r run.RemoveShards, m *fakekcp.Moves, phase string) {
 			cancel()
 		}
 	}
-	require.Error(t, r.Run(ctx))
+	require.Error(t, begin(ctx))
 	m.Resume()
 	m.Do(func() { m.During = nil })
 }
@@ -306,7 +306,7 @@ func TestDrainComparesWhatAnEarlierRunHasRead(t *testing.T) {
 		inWorld(t, twoShards, func(t *testing.T, w *world) {
 			r, m := w.draining(t, onShard("alpha", "a")...)
 			first, again, accepted := *r, *r, *r
-			endIn(t, first, m, "OriginCleanup")
+			endIn(t, first.Run, m, "OriginCleanup")
 			m.Do(func() { m.Restart("beta") })
 			if change == "" {
 				require.NoError(t, again.Run(t.Context()))

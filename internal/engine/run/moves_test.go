@@ -160,15 +160,7 @@ func TestMovesOnlyWhatWasConfirmed(t *testing.T) {
 func TestMovesOnlyWhatWasConfirmedBefore(t *testing.T) {
 	inWorld(t, threeShards, func(t *testing.T, w *world) {
 		r, m := w.moving(t, run.Selected{Workspaces: []string{"root:a"}, To: "beta", Recursive: true}, onShard("alpha", "a")...)
-		ctx, cancel := context.WithCancel(t.Context())
-		m.During = func(now, _ string) {
-			if now == "Migrating" {
-				m.Before = func() bool { return false }
-				cancel()
-			}
-		}
-		require.Error(t, r.Run(ctx))
-		m.Resume()
+		endIn(t, r.Run, m, "Migrating")
 		m.Do(func() {
 			m.During = func(now, _ string) {
 				if now == "OriginCleanup" {
@@ -256,16 +248,7 @@ func TestMovesCompleteEarlierOnes(t *testing.T) {
 	for _, phase := range []string{"Preparing", "Migrating", "OriginCleanup", "DestinationFinalize"} {
 		inWorld(t, threeShards, func(t *testing.T, w *world) {
 			r, m := w.moving(t, toBeta("root:a"), onShard("alpha", "a", "b")...)
-			ctx, cancel := context.WithCancel(t.Context())
-			m.During = func(now, _ string) {
-				if now == phase {
-					m.Before = func() bool { return false }
-					cancel()
-				}
-			}
-			require.Error(t, r.Run(ctx))
-			m.Resume()
-			m.Do(func() { m.During = nil })
+			endIn(t, r.Run, m, phase)
 			r.Choice = run.Selected{Workspaces: []string{"root:b"}, To: "gamma"}
 			require.NoError(t, r.Run(t.Context()))
 			livesOn(t, m, "a-id", "beta")
@@ -279,16 +262,7 @@ func TestMovesWhileTheEncryptionKeyIsRotated(t *testing.T) {
 	for _, drain := range []bool{false, true} {
 		inWorld(t, strings.Replace(threeShards, "spec: {", "spec: {encryption: {}, ", 1), func(t *testing.T, w *world) {
 			r, m := w.moving(t, toBeta("root:a"), onShard("alpha", "a", "b")...)
-			ctx, cancel := context.WithCancel(t.Context())
-			m.During = func(now, _ string) {
-				if now == "Migrating" {
-					m.Before = func() bool { return false }
-					cancel()
-				}
-			}
-			require.Error(t, r.Run(ctx))
-			m.Resume()
-			m.Do(func() { m.During = nil })
+			endIn(t, r.Run, m, "Migrating")
 			rotated := *w.rt.PKI()
 			rotated.Encryption.Phase = pki.PhaseSwitch
 			w.rt.OtherRun(&rotated)
@@ -395,16 +369,7 @@ func TestRebalanceCountsWhatIsMoving(t *testing.T) {
 		before, err := r.Check(t.Context())
 		require.NoError(t, err)
 		require.Len(t, before, 1)
-		ctx, cancel := context.WithCancel(t.Context())
-		m.During = func(phase, _ string) {
-			if phase == "Migrating" {
-				m.Before = func() bool { return false }
-				cancel()
-			}
-		}
-		require.Error(t, r.Run(ctx))
-		m.Resume()
-		m.Do(func() { m.During = nil })
+		endIn(t, r.Run, m, "Migrating")
 		after, err := r.Check(t.Context())
 		require.NoError(t, err)
 		require.Empty(t, after)
