@@ -169,9 +169,13 @@ func (o *certsImportOptions) preview(
 	if err != nil {
 		return err
 	}
-	if s.runtime != nil && !o.replace {
+	if s.runtime != nil {
 		known, err := s.runtime.Record(ctx)
-		if err == nil {
+		switch {
+		case err != nil:
+		case o.replace:
+			err = known.CheckEncryption(after, s.store().String())
+		default:
 			err = errors.Join(known.CheckRestored(), known.CheckAuthorities(after, s.store().String()))
 		}
 		if err != nil {

@@ -356,12 +356,15 @@ func ChangeStore(
 	})
 }
 
-// ReplaceInStore is ChangeStore, but accepts authorities that are not the installation's.
+// ReplaceInStore is ChangeStore, but accepts authorities that are not the installation's. It refuses to replace the key
+// that encrypts data: the store may have the only copy.
 func ReplaceInStore(
 	ctx context.Context, t *topology.Topology, rt StoreRuntime, store pki.Store,
 	change func(*pki.State) (*pki.State, error),
 ) error {
-	return changeLocked(ctx, t, rt, store, change, func(*record.Record, *pki.State) error { return nil })
+	return changeLocked(ctx, t, rt, store, change, func(known *record.Record, s *pki.State) error {
+		return known.CheckEncryption(s, store.String())
+	})
 }
 
 func changeLocked(

@@ -490,3 +490,25 @@ func TestChangeStoreNeedsNothingElse(t *testing.T) {
 		require.Equal(t, theirs.CAs, w.rt.PKI().CAs, "up uses what was imported")
 	})
 }
+
+// The store may have the only copy of the key without which data cannot be read. It is not replaced on the way.
+func TestReplaceInStoreKeepsTheEncryptionKey(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		before := *w.rt.PKI()
+		theirs := w.completed(t, &pki.State{}).Authorities()
+		replace := func(s *pki.State) (*pki.State, error) {
+			out, _, err := pki.ImportReplacing(s, theirs, w.up.Now())
+			return out, err
+		}
+		err := run.ReplaceInStore(t.Context(), w.top, w.rt, w.rt.Store(), replace)
+		require.ErrorContains(t, err, "does not have the encryption key of installation")
+		require.Equal(t, before.Encryption, w.rt.PKI().Encryption)
+		require.Equal(t, before.CAs, w.rt.PKI().CAs)
+
+		theirs.Encryption = pki.Encryption{}
+		require.NoError(t, run.ReplaceInStore(t.Context(), w.top, w.rt, w.rt.Store(), replace))
+		require.Equal(t, before.Encryption, w.rt.PKI().Encryption)
+		require.Equal(t, theirs.CAs, w.rt.PKI().CAs)
+	})
+}
