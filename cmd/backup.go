@@ -33,7 +33,6 @@ func (s *session) snapshots() (backup.Source, error) {
 	}
 	return &backup.Managed{
 		Topology: s.topology, Members: run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now},
-		Doubt: func(_ topology.ID, why error) { s.reporter.note(why.Error()) },
 	}, nil
 }
 
@@ -44,7 +43,8 @@ func (s *session) etcdOf(ctx context.Context, c *topology.Component) (*etcd.Clie
 	if err != nil || c.Storage.Etcd == "" && !s.topology.Local() {
 		return nil, nil
 	}
-	return source.Snapshots(ctx, c)
+	client, _, err := source.Snapshots(ctx, c) // without a majority, it lists no keys
+	return client, err
 }
 
 // splitArchive divides the argument of a command into the target and the name of a backup in it: DIR/NAME, or a URL

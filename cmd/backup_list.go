@@ -85,6 +85,8 @@ func backupState(m *archive.Manifest) string {
 	switch {
 	case len(m.Partial) > 0:
 		return "partial"
+	case len(m.Doubtful()) > 0:
+		return "doubtful"
 	case len(m.Tears) > 0:
 		return fmt.Sprintf("torn (%d)", len(m.Tears))
 	case len(m.Recipients) == 0:

@@ -92,6 +92,9 @@ func (o *backupVerifyOptions) print(v *backup.Verified) {
 	for shard, why := range m.Partial {
 		fmt.Fprintf(out, "It is partial: it has no snapshot of shard %s: %s.\n", shard, why)
 	}
+	for _, why := range m.Doubtful() {
+		fmt.Fprintf(out, "The snapshot of shard %s.\n", why)
+	}
 	if len(m.Recipients) == 0 {
 		fmt.Fprintln(out, "It has no keys: restore the certificate authorities from elsewhere.")
 	}

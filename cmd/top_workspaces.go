@@ -110,7 +110,7 @@ func storedBy(
 func stored(
 	ctx context.Context, s *session, c *topology.Component, state *pki.State, from backup.Source,
 ) ([]usage.Workspace, error) {
-	in, err := from.Snapshots(ctx, c)
+	in, _, err := from.Snapshots(ctx, c) // without a majority, it lists no keys
 	if err != nil {
 		return nil, err
 	}

@@ -20,6 +20,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/etcdfile"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func TestCreate(t *testing.T) {
@@ -286,6 +288,36 @@ func TestPrunableKeepsEachShard(t *testing.T) {
 		})
 	}
 	require.Equal(t, all[:1], backup.Prunable(all, backup.Keep{Last: 1}, now))
+}
+
+// Where an etcd had no majority, a newer snapshot can have less than an older one.
+func TestPrunableKeepsWhatHasTheLastWrites(t *testing.T) {
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	var all []*archive.Manifest
+	for i, doubt := range []string{"", "", "etcd/alpha has no majority", "etcd/alpha has no majority"} {
+		all = append(all, &archive.Manifest{
+			Created: now.Add(time.Duration(i) * time.Hour), Recipients: []string{"age1"},
+			Databases: []archive.Database{{Shard: "root"}, {Shard: "alpha", Doubt: doubt}},
+		})
+	}
+	require.Equal(t, []*archive.Manifest{all[0], all[2]}, backup.Prunable(all, backup.Keep{Last: 1}, now))
+}
+
+// The manifest says that the last writes may be missing.
+func TestBackupWithoutAMajority(t *testing.T) {
+	w := newWorld(t)
+	w.top = topologytest.Build(t, strings.Replace(sharded, "cacheServer: {}", "etcd: {managed: {replicas: 3}}, cacheServer: {}", 1))
+	for id := range w.etcds {
+		w.etcds[id] = fakeetcd.New(t, w.top.Component(id), w.state)
+	}
+	w.etcds["etcd/root"].SetSnapshot(etcdfile.Snapshot(t, rootVersions()...), 0)
+	w.etcds["etcd/alpha"].SetSnapshot(etcdfile.Snapshot(t, alphaVersions()...), 0)
+	w.etcds["etcd/alpha"].Stop(0)
+	w.etcds["etcd/alpha"].Stop(1)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []string{"alpha: etcd/alpha has no majority: demo-etcd-alpha-2 may lack the last writes"}, m.Doubtful())
+	require.False(t, m.Complete())
 }
 
 // Newer backups without keys never displace the newest one that can bring back the installation.

@@ -30,6 +30,9 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 		Kcp: cmp.Or(c.known.Data[id].Release, s.shard.Version), Prefix: s.shard.Storage.KeyPrefix(),
 		File: archive.DatabaseFile(id),
 	}
+	if s.doubt != nil {
+		s.database.Doubt = run.FirstLine(s.doubt)
+	}
 	raw := filepath.Join(dir, strings.ReplaceAll(string(id), "/", "-")+".db")
 	f, err := os.OpenFile(raw, os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err != nil {

@@ -36,9 +36,9 @@ const (
 
 // Source connects to the etcds of shards.
 type Source interface {
-	// Snapshots returns a client of the etcd of a shard, for snapshots. The caller closes it. It fails with the reason
-	// why the etcd gives none.
-	Snapshots(ctx context.Context, c *topology.Component) (*etcd.Client, error)
+	// Snapshots returns a client of the etcd of a shard, for snapshots, and why they may lack the last writes. The
+	// caller closes it. It fails with the reason why the etcd gives none.
+	Snapshots(ctx context.Context, c *topology.Component) (client *etcd.Client, doubt, err error)
 }
 
 // Create takes a backup: snapshots of the etcds of shards, opened together, the setup, the record and the PKI.
@@ -68,7 +68,9 @@ type source struct {
 	shard   *topology.Component
 	client  *etcd.Client
 	version string
-	err     error
+	// doubt is why the snapshot may lack the last writes.
+	doubt error
+	err   error
 	// database describes the snapshot, and content is what connects it with others.
 	database archive.Database
 	content  *content.Shard
@@ -237,8 +239,11 @@ func (c *Create) connect(ctx context.Context) []*source {
 	}
 	_ = parallel.Each(ctx, all, func(ctx context.Context, s *source) error {
 		c.component(s.shard.ID(), run.Running, "connecting to its etcd")
-		if s.client, s.err = c.Source.Snapshots(ctx, s.shard); s.err != nil {
+		if s.client, s.doubt, s.err = c.Source.Snapshots(ctx, s.shard); s.err != nil {
 			return nil
+		}
+		if s.doubt != nil {
+			c.emit(run.Event{Scope: run.Note, Message: s.doubt.Error()})
 		}
 		var status etcd.Status
 		status, s.err = s.client.Status(ctx)

@@ -253,9 +253,6 @@ func (w *world) create() *backup.Create {
 		Recipients: []string{w.key.Recipient().String()}, Kcpctl: "test",
 		Source: &backup.Managed{
 			Topology: w.top, Members: run.Members{Store: w.Store(), Pods: w, Now: time.Now},
-			Doubt: func(id topology.ID, why error) {
-				w.events = append(w.events, run.Event{Scope: run.Note, Name: string(id), Message: why.Error()})
-			},
 		},
 		Observe: func(e run.Event) { w.events = append(w.events, e) }, Now: w.clock,
 	}

@@ -19,8 +19,9 @@ type Keep struct {
 
 // Prunable returns the backups of one installation that no rule keeps, oldest first. Partial backups do not count among
 // the newest, so they never displace one with all shards. Those that are newer than all others count among the partial
-// ones that lack the same shards. The newest backup that can bring back the installation is kept, however many without
-// keys are newer.
+// ones that lack the same shards. One that may lack the last writes of a shard counts as partial: it can be older than
+// one that was taken before. The newest backup that can bring back the installation is kept, however many without keys
+// are newer.
 func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Manifest {
 	newest := slices.Clone(all)
 	slices.SortFunc(newest, func(a, b *archive.Manifest) int { return b.Created.Compare(a.Created) })
@@ -28,7 +29,7 @@ func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Mani
 	kept := map[string]int{} // by the shards that are missing
 	complete := slices.IndexFunc(newest, (*archive.Manifest).Complete)
 	for i, m := range newest {
-		lacks := strings.Join(missing(m), ",")
+		lacks := strings.Join(append(missing(m), m.Doubtful()...), ",")
 		if (lacks == "" || kept[""] == 0) && kept[lacks] < max(1, keep.Last) {
 			kept[lacks]++
 			continue

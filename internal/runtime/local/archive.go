@@ -93,21 +93,21 @@ func (r *Runtime) historyData() (map[string][]byte, error) {
 const etcdSecrets = "secrets"
 
 // Snapshots returns a client of the embedded etcd of a server, which must run.
-func (r *Runtime) Snapshots(_ context.Context, c *topology.Component) (*etcd.Client, error) {
+func (r *Runtime) Snapshots(_ context.Context, c *topology.Component) (client *etcd.Client, doubt, err error) {
 	if c.Storage == nil || !c.Storage.Embedded {
-		return nil, fmt.Errorf("%s has no embedded etcd", c.ID())
+		return nil, nil, fmt.Errorf("%s has no embedded etcd", c.ID())
 	}
 	secrets := filepath.Join(c.DataDir, "etcd", etcdSecrets)
 	var files [3][]byte
 	for i, name := range []string{"ca/cert.pem", "client/cert.pem", "client/key.pem"} {
 		raw, err := os.ReadFile(filepath.Join(secrets, filepath.FromSlash(name)))
 		if err != nil {
-			return nil, clierr.New(clierr.Failed, "run kcpctl up first", "%s has no data: %w", c.ID(), err)
+			return nil, nil, clierr.New(clierr.Failed, "run kcpctl up first", "%s has no data: %w", c.ID(), err)
 		}
 		files[i] = raw
 	}
 	address := net.JoinHostPort("localhost", strconv.Itoa(int(c.Storage.ClientPort)))
-	return etcd.New(etcd.Options{
+	client, err = etcd.New(etcd.Options{
 		Host: address, CA: files[0], Pair: pki.Pair{Cert: files[1], Key: files[2]},
 		Dial: func(ctx context.Context) (net.Conn, error) {
 			conn, err := (&net.Dialer{}).DialContext(ctx, "tcp",
@@ -118,4 +118,5 @@ func (r *Runtime) Snapshots(_ context.Context, c *topology.Component) (*etcd.Cli
 			return conn, nil
 		},
 	})
+	return client, nil, err
 }

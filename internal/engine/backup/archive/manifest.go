@@ -86,6 +86,8 @@ type Database struct {
 	// File is the compressed snapshot, and Size its size when it is not compressed.
 	File string `json:"file"`
 	Size int64  `json:"size"`
+	// Doubt is why it may lack the last writes: the etcd had no majority.
+	Doubt string `json:"doubt,omitempty"`
 	// Began is when the etcd fixed the state, and Ended when it was read.
 	Began time.Time `json:"began"`
 	Ended time.Time `json:"ended"`
@@ -105,8 +107,22 @@ func DatabaseFile(id topology.ID) string {
 	return path.Join(dirDatabases, strings.ReplaceAll(string(id), "/", "-")+".db.gz")
 }
 
-// Complete reports whether the backup has all shards and the keys, so that it can bring back the installation.
-func (m *Manifest) Complete() bool { return len(m.Partial) == 0 && len(m.Recipients) > 0 }
+// Complete reports whether the backup has all shards and the keys, so that it can bring back the installation as it
+// was.
+func (m *Manifest) Complete() bool {
+	return len(m.Partial) == 0 && len(m.Recipients) > 0 && len(m.Doubtful()) == 0
+}
+
+// Doubtful returns the reasons why snapshots may lack the last writes.
+func (m *Manifest) Doubtful() []string {
+	var out []string
+	for _, d := range m.Databases {
+		if d.Doubt != "" {
+			out = append(out, d.Shard+": "+d.Doubt)
+		}
+	}
+	return out
+}
 
 // Has reports whether the backup has a snapshot of a component.
 func (m *Manifest) Has(id topology.ID) bool {
