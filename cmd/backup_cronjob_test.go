@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
@@ -77,4 +78,10 @@ func TestNoBackupJobWhereItCouldNotWork(t *testing.T) {
 			require.Empty(t, out.String())
 		})
 	}
+}
+
+// A long time keeps backups, and does not become a negative one.
+func TestKeepDays(t *testing.T) {
+	require.Equal(t, 30*24*time.Hour, (&keepFlags{days: 30}).rule().Within)
+	require.Greater(t, (&keepFlags{days: 1 << 30}).rule().Within, 100*365*24*time.Hour)
 }

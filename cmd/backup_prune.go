@@ -3,6 +3,7 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -112,5 +113,6 @@ func (k *keepFlags) validate() error {
 func (k *keepFlags) given() bool { return k.last > 0 || k.days > 0 }
 
 func (k *keepFlags) rule() backup.Keep {
-	return backup.Keep{Last: k.last, Within: time.Duration(k.days) * 24 * time.Hour}
+	days := min(k.days, int(math.MaxInt64/day)) // a longer time would be a negative one
+	return backup.Keep{Last: k.last, Within: time.Duration(days) * day}
 }
