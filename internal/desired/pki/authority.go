@@ -50,12 +50,11 @@ func loadAuthority(s *State, name topology.CA, now time.Time) (*authority, error
 	a := &authority{name: name, cert: certs[0], intermediates: intermediates(certs), key: key}
 	switch {
 	case now.After(a.cert.NotAfter):
-		err = fmt.Errorf("%w on %s", errExpired, a.cert.NotAfter.Format(time.DateOnly))
+		return nil, clierr.New(clierr.BadInput, hintReplace, "the %s CA: %w on %s", name, errExpired,
+			a.cert.NotAfter.Format(time.DateOnly))
 	case now.Before(a.cert.NotBefore):
-		err = fmt.Errorf("it is not valid before %s", a.cert.NotBefore.Format(time.RFC3339))
-	}
-	if err != nil {
-		return nil, clierr.New(clierr.BadInput, hintReplace, "the %s CA: %w", name, err)
+		return nil, clierr.New(clierr.BadInput, "set the clock of this machine, which may be wrong, or wait until then",
+			"the %s CA: it is not valid before %s", name, a.cert.NotBefore.Format(time.RFC3339))
 	}
 	return a, nil
 }

@@ -198,7 +198,7 @@ func noMajority(c *topology.Component, s *census) error {
 		}
 	}
 	return clierr.New(clierr.Failed, "restore the other members first: see kcpctl logs "+string(c.ID())+
-		"; if their data is lost too, restore a snapshot (etcdutl snapshot restore)",
+		"; if their data is lost too, restore a backup (kcpctl restore) or a snapshot (etcdutl snapshot restore)",
 		"%s has no majority: %d of %d members are healthy%s", c.ID(), s.healthy(), c.Replicas, strings.Join(why, ""))
 }
 
