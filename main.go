@@ -30,7 +30,24 @@ func main() {
 			debug.SetGCPercent(serving)
 		}
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	context.AfterFunc(ctx, stop) // a second Ctrl-C kills the process
-	os.Exit(cmd.Main(ctx, os.Args[1:], env))
+	os.Exit(cmd.Main(interruptible(), os.Args[1:], env))
+}
+
+// interruptible returns a context that ends with the first signal that asks this process to end, so that it ends what
+// it has begun. The signal of a closed terminal often comes twice, and a reader of the output that has ended is no
+// reason to stop halfway: neither kills the process.
+func interruptible() context.Context {
+	ctx, cancel := context.WithCancel(context.Background())
+	ends := make(chan os.Signal, 1)
+	signal.Notify(ends, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // nohup ignores it
+		signal.Notify(ends, syscall.SIGHUP)
+	}
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing then fails instead
+	go func() {
+		<-ends
+		signal.Reset(os.Interrupt, syscall.SIGTERM) // a second Ctrl-C kills the process
+		cancel()
+	}()
+	return ctx
 }

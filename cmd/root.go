@@ -67,14 +67,12 @@ func Main(ctx context.Context, args []string, env *Env) int {
 	root.SetIn(env.Streams.In)
 	root.SetOut(env.Streams.Out)
 	root.SetErr(env.Streams.Err)
+	ctx, end := context.WithCancelCause(ctx)
+	defer end(nil)
+	env.Streams.Out.Lost = func() { end(errNoReader) }
 	c, err := root.ExecuteContextC(ctx)
-	if err != nil && ctx.Err() != nil && clierr.Code(err) != clierr.Interrupted {
-		err = clierr.New(clierr.Interrupted, "", "interrupted")
-	}
-	err = env.withNextSteps(env.session.explained(err))
-	if err != nil && !errors.Is(err, errSilent) {
-		ui.PrintError(env.Streams, err)
-	}
+	err = env.withNextSteps(env.session.explained(interrupted(ctx, err)))
+	ui.PrintError(env.Streams, reported(err))
 	if err != nil && env.events == nil && wantsEvents(c, args) {
 		env.startEvents(c)
 	}
@@ -84,11 +82,37 @@ func Main(ctx context.Context, args []string, env *Env) int {
 	return clierr.Code(err)
 }
 
+// interrupted returns the error of a command that has ended, as one of the interruption if there was one: then the
+// other errors follow from it, except the errors of a clean-up.
+func interrupted(ctx context.Context, err error) error {
+	left := clierr.Left(err)
+	switch {
+	case err == nil || ctx.Err() == nil || clierr.Code(err) == clierr.Interrupted:
+		return err
+	case left != nil:
+		return clierr.New(clierr.Interrupted, "", "interrupted: %w", left)
+	case errors.Is(context.Cause(ctx), errNoReader):
+		return silent(clierr.Interrupted)
+	}
+	return clierr.New(clierr.Interrupted, "", "interrupted")
+}
+
+// errNoReader is why a command is interrupted whose output has lost its reader, as in kcpctl status | head.
+var errNoReader = errors.New("the output has no reader")
+
 // errSilent is the error of a command whose output has already reported the failure.
 var errSilent = errors.New("")
 
 // silent ends a command with an exit code and no message.
 func silent(code int) error { return &clierr.Error{Err: errSilent, Code: code} }
+
+// reported returns the part of an error that the output of the command has not reported, or nil.
+func reported(err error) error {
+	if errors.Is(err, errSilent) {
+		return clierr.Left(err)
+	}
+	return err
+}
 
 // orUnknown returns the error of a command that looks for something, and exits with 1 if it finds it: if it could not
 // look, the exit code is another one, as in kubectl diff.

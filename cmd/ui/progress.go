@@ -38,13 +38,13 @@ type EventLines struct{ out *json.Encoder }
 
 // NewEventLines returns the writer of a command's events.
 func NewEventLines(s *Streams) *EventLines {
-	out := json.NewEncoder(s.Out)
+	out := json.NewEncoder(s.Out.Writer) // a run goes on without a reader
 	out.SetEscapeHTML(false)
 	return &EventLines{out}
 }
 
 // Observe implements Progress.
-func (p *EventLines) Observe(e run.Event) { _ = p.out.Encode(e) } // fails only if stdout is closed
+func (p *EventLines) Observe(e run.Event) { _ = p.out.Encode(e) } // fails only without a reader
 
 // Close implements Progress.
 func (p *EventLines) Close() {}

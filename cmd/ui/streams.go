@@ -4,10 +4,12 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
+	"syscall"
 
 	"golang.org/x/term"
 
@@ -33,6 +35,17 @@ type Stream struct {
 	Live bool
 	// Size is the terminal's current width and height in characters.
 	Size func() (width, height int)
+	// Lost is called when the stream has lost its reader. Nil ignores it.
+	Lost func()
+}
+
+// Write implements io.Writer.
+func (s Stream) Write(p []byte) (int, error) {
+	n, err := s.Writer.Write(p)
+	if errors.Is(err, syscall.EPIPE) && s.Lost != nil {
+		s.Lost()
+	}
+	return n, err
 }
 
 // The values of --color.

@@ -146,11 +146,14 @@ func (r *reporter) failed(id topology.ID, err error) {
 
 // fail is the same for a step. It returns the error.
 func (r *reporter) fail(name string, err error) error {
+	shown := err
 	if errors.Is(err, context.Canceled) {
-		r.step(name, Interrupted, "")
-		return err
+		if shown = clierr.Left(err); shown == nil {
+			r.step(name, Interrupted, "")
+			return err
+		}
 	}
-	r.emit(Event{Scope: Step, Name: name, Status: Failed, Message: FirstLine(err), Problems: clierr.Problems(err)})
+	r.emit(Event{Scope: Step, Name: name, Status: Failed, Message: FirstLine(shown), Problems: clierr.Problems(shown)})
 	return err
 }
 

@@ -212,7 +212,7 @@ func (r *RemoveShards) remove(ctx context.Context, all []*removal, own, others [
 		err = r.Runtime.Begin(ctx, &plan.Plan{Items: append(slices.Clone(others), own...), Stale: true}, r.known)
 	}
 	if err != nil {
-		return r.fail(stepShard, errors.Join(err, r.register(ctx, all)))
+		return r.fail(stepShard, errors.Join(err, clierr.Remains(r.register(ctx, all))))
 	}
 	if err := r.forget(ctx); err != nil { // while the topology still has the shards
 		return r.fail(stepShard, err)

@@ -61,6 +61,37 @@ func Hint(err error) string {
 	return expand(p.Hint, []string{p.Subject})
 }
 
+// remains marks an error: see Remains.
+type remains struct{ error }
+
+func (r *remains) Unwrap() error { return r.error }
+
+// Remains marks the error of a clean-up: something is still there that the command had to remove, to stop or to put
+// back. It is reported whatever else has failed, also after an interruption. It returns nil for nil.
+func Remains(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &remains{err}
+}
+
+// Left returns the errors in a tree that Remains has marked, or nil.
+func Left(err error) error {
+	for ; err != nil; err = errors.Unwrap(err) {
+		if _, ok := err.(*remains); ok {
+			return err
+		}
+		if joined, ok := err.(interface{ Unwrap() []error }); ok {
+			var found []error
+			for _, part := range joined.Unwrap() {
+				found = append(found, Left(part))
+			}
+			return errors.Join(found...)
+		}
+	}
+	return nil
+}
+
 // Also adds a next step to the hint of an error.
 func Also(err error, hint string) *Error {
 	return &Error{Err: err, Code: Code(err), Hint: hint, also: true}

@@ -41,3 +41,27 @@ func TestNewWraps(t *testing.T) {
 	require.EqualError(t, err, "read kcp.yaml: file does not exist")
 	require.ErrorIs(t, err, fs.ErrNotExist)
 }
+
+func TestLeft(t *testing.T) {
+	left := clierr.Remains(clierr.New(clierr.Failed, "stop it", "still running"))
+	other := errors.New("other")
+	for name, tc := range map[string]struct {
+		err  error
+		want string
+	}{
+		"nothing is left": {errors.Join(other, clierr.Remains(nil)), ""},
+		"alone":           {left, "still running"},
+		"joined":          {errors.Join(other, left), "still running"},
+		"two, and deeper": {fmt.Errorf("a: %w", errors.Join(left, fmt.Errorf("b: %w", errors.Join(other, left)))), "still running\nstill running"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			got := clierr.Left(tc.err)
+			if tc.want == "" {
+				require.NoError(t, got)
+				return
+			}
+			require.EqualError(t, got, tc.want)
+			require.Contains(t, clierr.Hint(got), "stop it")
+		})
+	}
+}
