@@ -116,6 +116,10 @@ func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func()
 		_ = f.Close()
 		return nil, nil, err
 	}
+	if err := r.layout.checkHidden(ctx); err != nil {
+		_ = f.Close()
+		return nil, nil, err
+	}
 	r.supervisor.setLocked(true)
 	return ctx, func() {
 		r.supervisor.setLocked(false)

@@ -197,7 +197,7 @@ func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 }
 
 // Purge removes everything that Delete keeps: data, PKI, ports, history.
-func (r *Runtime) Purge(context.Context) error {
+func (r *Runtime) Purge(ctx context.Context) error {
 	all, err := r.layout.workloads()
 	if err != nil {
 		return err
@@ -211,6 +211,9 @@ func (r *Runtime) Purge(context.Context) error {
 			return clierr.New(clierr.Failed, "run kcpctl down first",
 				"%s is still running (pid %d)", all[id].name, live[0].PID)
 		}
+	}
+	if err := r.layout.checkHidden(ctx); err != nil {
+		return err
 	}
 	if err := os.RemoveAll(r.layout.Dir); err != nil {
 		return explain(err)

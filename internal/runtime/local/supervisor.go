@@ -287,6 +287,9 @@ func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observ
 // observeLost returns the state of a process that another run started and that does not have the recorded PID.
 func (s *supervisor) observeLost(c *topology.Component, rec *processRecord) (observation, error) {
 	dead := observation{processRecord: rec, reason: rec.ended(), final: true}
+	if isOpen(s.layout.database(c.Object())) {
+		dead.reason = hidden
+	}
 	w, err := s.layout.workloadOf(c)
 	if err != nil || w == nil {
 		return dead, err

@@ -1,0 +1,48 @@
+package local
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/filelock"
+)
+
+// openDatabase opens the database of alpha as its etcd does, and returns what closes it.
+func openDatabase(t *testing.T, l *Layout) (closed func()) {
+	t.Helper()
+	path := l.database(alpha)
+	require.NoError(t, os.MkdirAll(filepath.Dir(path), 0o700))
+	f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE, 0o600)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = f.Close() })
+	return func() { require.NoError(t, f.Close()) }
+}
+
+// A process in another container has its data in the same directory: it is neither replaced, nor is its data deleted.
+func TestDataOfAHiddenProcess(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	closed := openDatabase(t, m.layout())
+	s := m.open(file())
+	_, unlock, err := s.rt.Lock(t.Context())
+	require.NoError(t, err, "it is the process of alpha")
+	unlock()
+
+	m.stopAll() // now it is another one
+	_, _, err = m.open(file()).rt.Lock(t.Context())
+	require.ErrorContains(t, err, "a process that kcpctl cannot see has the database "+m.layout().database(alpha)+" open")
+	require.Equal(t, clierr.Failed, clierr.Code(err))
+	require.Error(t, m.open(file()).rt.Purge(t.Context()))
+	require.FileExists(t, m.layout().database(alpha))
+	st, err := m.open(file()).rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Contains(t, st.Reason, hidden)
+
+	time.AfterFunc(200*time.Millisecond, closed) // the kernel closes the files of a process that was killed
+	m.up(file())
+}
