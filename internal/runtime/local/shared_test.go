@@ -2,6 +2,7 @@ package local
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"testing"
 	"time"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/filelock"
+	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
 )
 
 // openDatabase opens the database of alpha as its etcd does, and returns what closes it.
@@ -45,4 +47,34 @@ func TestDataOfAHiddenProcess(t *testing.T) {
 
 	time.AfterFunc(200*time.Millisecond, closed) // the kernel closes the files of a process that was killed
 	m.up(file())
+}
+
+// The processes that the records in a copy of the state directory name are those of the original.
+func TestACopyStopsNothingOfTheOriginal(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	pids := m.pids()
+	elsewhere := *m
+	elsewhere.state = filepath.Join(t.TempDir(), "kcpctl")
+	require.NoError(t, exec.Command("cp", "-a", m.state, elsewhere.state).Run())
+	s := elsewhere.open(file())
+	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Contains(t, st.Reason, "not running")
+	require.NoError(t, s.rt.StopAll(t.Context()))
+	elsewhere.down(file())
+	require.NoError(t, s.rt.Purge(t.Context()))
+	require.NoDirExists(t, elsewhere.layout().Dir)
+	require.Equal(t, pids, m.pids())
+
+	// A directory that was moved is not a copy.
+	moved := *m
+	moved.state = filepath.Join(t.TempDir(), "kcpctl")
+	require.NoError(t, os.Rename(m.state, moved.state))
+	require.Equal(t, pids, moved.pids())
+	require.NoError(t, moved.open(file()).rt.StopAll(t.Context()))
+	for name, pid := range pids {
+		_, err := process.Identify(pid)
+		require.Error(t, err, name)
+	}
 }

@@ -23,6 +23,8 @@ type processRecord struct {
 	// The identity is zero from just before the start until just after it. If kcpctl is killed in between, the process
 	// is found by its arguments.
 	process.Identity
+	// Dir is the state directory at the time of the start.
+	Dir string `json:"dir,omitempty"`
 	// Hash is the hash of the workload that it runs.
 	Hash      string    `json:"hash"`
 	Binary    binary    `json:"binary"`
@@ -45,7 +47,8 @@ func (rec *processRecord) ended() string {
 
 func (l *Layout) recordFile(name string) string { return l.path(dirProcesses, name+".json") }
 
-// record reads the record of a process. It returns nil if there is none.
+// record reads the record of a process. It returns nil if there is none, or if it is a copy: the process belongs to the
+// state directory that was copied.
 func (l *Layout) record(name string) (*processRecord, error) {
 	raw, err := os.ReadFile(l.recordFile(name))
 	if errors.Is(err, fs.ErrNotExist) {
@@ -58,7 +61,24 @@ func (l *Layout) record(name string) (*processRecord, error) {
 	if err := json.Unmarshal(raw, rec); err != nil {
 		return nil, fmt.Errorf("read %s: %w", l.recordFile(name), err)
 	}
+	if l.isCopy(name, rec) {
+		return nil, nil
+	}
 	return rec, nil
+}
+
+// isCopy reports whether another state directory, in which the process was started, has the same record.
+func (l *Layout) isCopy(name string, rec *processRecord) bool {
+	if rec.PID == 0 || rec.Dir == "" || rec.Dir == l.Dir {
+		return false
+	}
+	there, errThere := os.Stat(rec.Dir)
+	here, errHere := os.Stat(l.Dir)
+	if errThere != nil || errHere != nil || os.SameFile(there, here) {
+		return false // it was moved, or has two paths
+	}
+	original, err := (&Layout{Dir: rec.Dir}).record(name)
+	return err == nil && original != nil && original.Identity == rec.Identity
 }
 
 func (l *Layout) writeRecord(name string, rec *processRecord) error {
@@ -165,7 +185,7 @@ func (s *supervisor) start(p *supervised, w *workload, bin *binary, restarts int
 		return err
 	}
 	defer log.Close()
-	rec := &processRecord{Hash: w.hash, Binary: *bin, StartedAt: s.now(), Restarts: restarts}
+	rec := &processRecord{Dir: s.layout.Dir, Hash: w.hash, Binary: *bin, StartedAt: s.now(), Restarts: restarts}
 	if err := s.layout.writeRecord(w.name, rec); err != nil {
 		return err
 	}
