@@ -177,7 +177,7 @@ func downloadProgress(notify func(string)) func(download.Progress) {
 	}
 }
 
-// stopTimeout limits how long --foreground waits for processes to stop.
+// stopTimeout limits how long --foreground waits for another run, and for processes to stop.
 const stopTimeout = time.Minute
 
 // inForeground watches the processes until the command is interrupted, and then stops them, also after a failed run. A
@@ -191,19 +191,23 @@ func (o *upOptions) inForeground(ctx context.Context, s *session, err error) err
 	case ctx.Err() == nil && !l.MayHaveChanged():
 		return err
 	}
-	return errors.Join(err, stop(ctx, l.StopAll))
+	return errors.Join(err, s.stop(ctx, l, false))
 }
 
-// stop calls do although the command was interrupted, within stopTimeout.
-func stop(ctx context.Context, do ...func(context.Context) error) error {
+// stop stops all processes although the command was interrupted, within stopTimeout, and with purge removes everything.
+func (s *session) stop(ctx context.Context, l *local.Runtime, purge bool) error {
 	stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
-	for _, do := range do {
-		if err := do(stopping); err != nil {
-			return err
-		}
+	err := l.End(stopping, purge)
+	if err == nil {
+		return nil
 	}
-	return nil
+	down := "down"
+	if purge {
+		down = "down --purge"
+	}
+	return clierr.Remains(clierr.New(clierr.Code(err), "remove the cause, and run "+s.flags.command(down),
+		"kcp %q may still run: %w", s.topology.Name, err))
 }
 
 // makeEphemeral makes the state directory of the setup. It fails if the directory exists: only the command that made
@@ -232,7 +236,7 @@ func (o *upOptions) endEphemeral(ctx context.Context, s *session, err error) err
 	} else if err == nil {
 		err = during(ctx, s, l.Wait, (&kubeconfigOptions{env: s.env, setup: *s.flags, command: o.command}).handOver)
 	}
-	return errors.Join(err, stop(ctx, l.StopAll, l.Purge))
+	return errors.Join(err, s.stop(ctx, l, true))
 }
 
 // during watches the processes while a task runs. It ends with the task, or when a process has failed for good.

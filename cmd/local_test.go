@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/filelock"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -52,10 +53,35 @@ func TestForegroundStopsNothingAfterARefusal(t *testing.T) {
 	layout, err := local.NewLayout(state, "demo", 0)
 	require.NoError(t, err)
 	top := topologytest.Build(t, "")
-	s := &session{runtime: local.New(top, layout, local.Options{Now: time.Now})}
+	s := &session{
+		runtime: local.New(top, layout, local.Options{Now: time.Now}), topology: top, flags: &setupFlags{file: "kcp.yaml"},
+	}
 	refused := errors.New("refused")
 	require.Equal(t, refused, (&upOptions{}).inForeground(t.Context(), s, refused))
 	interrupted, cancel := context.WithCancel(t.Context())
 	cancel()
 	require.ErrorContains(t, (&upOptions{}).inForeground(interrupted, s, refused), "deployment.json")
+}
+
+// A directory that a run with --ephemeral has made is removed, whichever error has ended the run.
+func TestEphemeralIsRemovedAfterEachError(t *testing.T) {
+	state := t.TempDir()
+	layout, err := local.NewLayout(state, "demo", 0)
+	require.NoError(t, err)
+	top := topologytest.Build(t, "")
+	for name, failure := range map[string]error{
+		"failed": errors.New("failed"), "a conflict": clierr.New(clierr.Conflict, "", "another manager owns a field"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			o := &upOptions{}
+			s := &session{
+				runtime: local.New(top, layout, local.Options{Now: time.Now}), topology: top, layout: layout,
+				flags: &setupFlags{file: "kcp.yaml"},
+			}
+			require.NoError(t, o.makeEphemeral(s))
+			require.DirExists(t, layout.Dir)
+			require.ErrorIs(t, o.endEphemeral(t.Context(), s, failure), failure)
+			require.NoDirExists(t, layout.Dir)
+		})
+	}
 }

@@ -231,7 +231,6 @@ func (o *upOptions) run(ctx context.Context) error {
 		err = res.Refused // after what a dry run has shown
 	}
 	switch {
-	case clierr.Code(err) == clierr.Conflict: // another run changes the setup: what runs is not of this one
 	case o.ephemeral:
 		return o.endEphemeral(ctx, s, err)
 	case o.foreground:

@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/filelock"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/disk"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
 )
@@ -126,6 +127,25 @@ func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func()
 		_ = os.Remove(f.Name())
 		_ = f.Close()
 	}, nil
+}
+
+// End waits until no other run changes the setup. Then it stops all processes, and with purge removes everything.
+func (r *Runtime) End(ctx context.Context, purge bool) error {
+	if _, err := os.Stat(r.layout.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil // another run has removed everything
+	}
+	held, unlock, err := r.Lock(ctx)
+	for clierr.Code(err) == clierr.Conflict && poll.Pause(ctx, watchPeriod) == nil {
+		held, unlock, err = r.Lock(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if err := r.StopAll(held); err != nil || !purge {
+		return err
+	}
+	return r.Purge(held)
 }
 
 func (l *Layout) lockedError() error {

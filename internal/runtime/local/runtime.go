@@ -267,29 +267,43 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 const watchPeriod = 500 * time.Millisecond
 
 // Wait watches the processes until ctx ends, restarts those that crash, and rotates long logs. It fails if a process
-// cannot be restarted, or if another run stops it.
+// cannot be restarted, or if another run has stopped the setup.
 func (r *Runtime) Wait(ctx context.Context) error {
+	r.supervisor.watch()
 	for {
 		for _, c := range r.topology.Components {
 			if !c.Runs() {
 				continue
 			}
-			o, err := r.supervisor.observe(ctx, c)
-			if err != nil {
+			if err := r.watch(ctx, c); err != nil {
 				return err
 			}
-			if o.final {
-				msg := append([]string{string(c.ID()) + " " + o.reason}, r.layout.lastLog(c.Object())...)
-				return clierr.New(clierr.Failed, "rerun the command", "%s", strings.Join(msg, "\n    "))
-			}
 		}
-		if err := r.layout.rotateLogs(maxLog); err != nil {
-			return err
-		}
+		_ = r.layout.rotateLogs(maxLog) // it must not stop anything, for instance on a full disk
 		if poll.Pause(ctx, watchPeriod) != nil {
 			return nil
 		}
 	}
+}
+
+// watch fails if a component has stopped for good. While another run changes the setup, that run restarts what crashes:
+// what this one would see may be half of a change, so it looks again later.
+func (r *Runtime) watch(ctx context.Context, c *topology.Component) error {
+	var o observation
+	for range 2 { // a run may have begun after the first look at the lock, and ended before the second one
+		if r.layout.readHolder() != nil {
+			return nil
+		}
+		var err error
+		if o, err = r.supervisor.observe(ctx, c); err != nil || !o.final {
+			return err
+		}
+	}
+	if all, err := r.layout.workloads(); err != nil || len(all) > 0 && all[c.ID()] == nil {
+		return err // another run has removed only this component
+	}
+	msg := append([]string{string(c.ID()) + " " + o.reason}, r.layout.lastLog(c.Object())...)
+	return clierr.New(clierr.Failed, "rerun the command", "%s", strings.Join(msg, "\n    "))
 }
 
 // Addresses returns nothing: on this machine every component chooses its address.

@@ -1,6 +1,7 @@
 package local
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -9,6 +10,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/filelock"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
@@ -77,4 +82,71 @@ func TestACopyStopsNothingOfTheOriginal(t *testing.T) {
 		_, err := process.Identify(pid)
 		require.Error(t, err, name)
 	}
+}
+
+// Another run may change a setup that is watched. What it starts and removes is watched from then on.
+func TestWaitGoesOnAfterAnotherRun(t *testing.T) {
+	m := newMachine(t)
+	before := file("  - name: beta")
+	s := m.open(before)
+	s.apply()
+	for _, c := range s.t.Components {
+		s.await(c.ID(), func(st ready.State) bool { return st.Ready })
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	go func() { ended <- s.rt.Wait(ctx) }()
+	goesOn := func() {
+		t.Helper()
+		select {
+		case err := <-ended:
+			require.Fail(t, "it has ended", err)
+		case <-time.After(3 * watchPeriod):
+		}
+	}
+
+	m.clock.Advance(time.Hour)
+	other := m.open(file()) // without beta
+	_, unlock, err := other.rt.Lock(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, other.rt.StopAll(t.Context()))
+	goesOn()
+	p := other.plan()
+	require.NoError(t, other.rt.Begin(t.Context(), p, &record.Record{}))
+	for _, c := range other.t.Components {
+		require.NoError(t, other.rt.Apply(t.Context(), p.Of(c.ID()), run.PlanOptions{}))
+	}
+	require.NoError(t, other.rt.Finish(t.Context(), p, &record.Record{}, plan.Applied{Setup: []byte("setup")}))
+	unlock()
+	goesOn()
+
+	pid := m.pids()[proxy] // of the other run
+	kill(t, pid)
+	require.Eventually(t, func() bool {
+		m.clock.Advance(process.FastExit)
+		rec, err := m.layout().record(proxy)
+		return err == nil && rec.PID != pid && rec.Alive()
+	}, patience, pollInterval)
+
+	m.down(file())
+	require.ErrorContains(t, <-ended, "not running")
+}
+
+// The end of a run in the foreground waits for another run, and stops nothing under it.
+func TestEndWaitsForAnotherRun(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	_, unlock, err := m.open(file()).rt.Lock(t.Context())
+	require.NoError(t, err)
+	s := m.open(file())
+	short, cancel := context.WithTimeout(t.Context(), 2*watchPeriod)
+	defer cancel()
+	require.ErrorContains(t, s.rt.End(short, true), "is changing the setup demo")
+	require.Len(t, m.pids(), 4)
+	time.AfterFunc(watchPeriod, unlock)
+	require.NoError(t, s.rt.End(t.Context(), true))
+	require.NoDirExists(t, m.layout().Dir)
+	require.NoError(t, s.rt.End(t.Context(), true))
+	require.NoDirExists(t, m.state)
 }

@@ -115,6 +115,7 @@ type supervisor struct {
 	mu         sync.Mutex
 	supervised map[string]*supervised
 	locked     bool
+	watching   bool
 }
 
 // supervised is the state of a component's process in this run. Its lock is taken before the lock of the supervisor.
@@ -143,10 +144,19 @@ func (s *supervisor) setLocked(locked bool) {
 	s.locked = locked
 }
 
-func (s *supervisor) isLocked() bool {
+// watch makes this run restart what crashes from now on, also processes of other runs, while none of them holds the
+// lock.
+func (s *supervisor) watch() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.locked
+	s.watching = true
+}
+
+// restartsAll reports whether this run restarts what crashes, whichever run has started it.
+func (s *supervisor) restartsAll() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.locked || s.watching
 }
 
 // replace stops the process of a workload, if it has one, and starts the next one. The caller holds the lock of p.
@@ -270,8 +280,8 @@ type observation struct {
 // stopping reports whether kcpctl is stopping the process, which still has its ports.
 func (o observation) stopping() bool { return o.processRecord != nil && o.Stopping && o.Alive() }
 
-// observe returns the state of a component's process. It restarts a process that crashed, if this run started it or
-// holds the setup's lock.
+// observe returns the state of a component's process. It restarts a process that crashed, if this run started it, holds
+// the setup's lock or watches the setup.
 func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observation, error) {
 	p := s.get(c.Object())
 	p.mu.Lock()
@@ -296,10 +306,10 @@ func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observ
 	}
 	if rec.Stopping || !rec.StartedAt.Equal(p.startedAt) {
 		o, err := s.observeLost(c, rec)
-		if err != nil || o.alive || rec.Stopping || !s.isLocked() {
+		if err != nil || o.alive || rec.Stopping || !s.restartsAll() {
 			return o, err
 		}
-		// It was running when this run began, and no other run may start it now.
+		// It has run while this run did, and no other run may start it now.
 	}
 	return s.restart(ctx, p, c, rec)
 }
