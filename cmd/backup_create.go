@@ -72,6 +72,7 @@ or to a volume of its cluster: --to pvc://CLAIM/DIR.`,
 	f.StringVar(&o.schedule, "schedule", backupNightly, "with --print-cronjob: when it runs")
 	f.StringVar(&o.credentials, "credentials-secret", "",
 		"with --print-cronjob: Secret with AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY")
+	requireFlag(f, "print-cronjob", "schedule", "credentials-secret")
 	addTimeout(f, &o.timeout, "take the backup")
 	completeFlag(c, "shard", o.setup.names(env, shardNames))
 	addEvents(c, &o.output)

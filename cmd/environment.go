@@ -31,7 +31,24 @@ const (
 	envPrefix = "KCPCTL_"
 	// forClusters is the annotation of flags that --local cannot be used with.
 	forClusters = "kcpctl.dev/for-clusters"
+	// onlyWith is the annotation of flags that have no effect without another one.
+	onlyWith = "kcpctl.dev/only-with"
 )
+
+// requireFlag makes it a mistake to type flags without another one, and keeps sources from setting them then.
+func requireFlag(f *pflag.FlagSet, other string, names ...string) {
+	annotate(f, onlyWith, []string{other}, names...)
+}
+
+// lacks returns the flag that a flag requires and that is not set, or "".
+func lacks(c *cobra.Command, f *pflag.Flag) string {
+	for _, name := range f.Annotations[onlyWith] {
+		if other := c.Flags().Lookup(name); !other.Changed || other.Value.String() == "false" {
+			return name
+		}
+	}
+	return ""
+}
 
 // allow marks flags whose values may come from some sources.
 func allow(f *pflag.FlagSet, from []source, names ...string) {
@@ -69,8 +86,8 @@ func (s source) settable(c *cobra.Command) []string {
 	return slices.Compact(out)
 }
 
-// setFromSources sets the flags that were not given from KCPCTL_* variables and from the configuration file. With
-// --local, those for clusters have no meaning.
+// setFromSources sets the flags that were not given from KCPCTL_* variables and from the configuration file, except
+// those that have no effect with the others. Such a flag that was given is an error.
 func setFromSources(env *Env, c *cobra.Command) error {
 	file, err := readConfig(c.Root())
 	if err != nil {
@@ -107,7 +124,11 @@ func setFromSources(env *Env, c *cobra.Command) error {
 	}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
 		noMeaning := local != nil && local.Value.String() == "true" && f.Annotations[forClusters] != nil
-		if f != local && !noMeaning {
+		switch other := lacks(c, f); {
+		case f == local || noMeaning || other != "" && !f.Changed:
+		case other != "":
+			errs = append(errs, clierr.New(clierr.BadInput, "add --"+other, "--%s requires --%s", f.Name, other))
+		default:
 			assign(f)
 		}
 	})

@@ -102,8 +102,8 @@ func TestFlagsOfThisMachine(t *testing.T) {
 	t.Chdir(dir)
 	t.Setenv("XDG_CONFIG_HOME", dir)
 	require.NoError(t, os.MkdirAll(filepath.Join(dir, "kcpctl"), 0o755))
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "kcpctl", "config.yaml"), []byte("base-port: 25000\nkcp-url: http://x\n"), 0o600))
-	variables := map[string]string{"HOME": dir, "KCPCTL_KCP_BIN_DIR": "none", "KCPCTL_LOCAL": "true", "KCPCTL_BASE_PORT": "25000"}
+	require.NoError(t, os.WriteFile(filepath.Join(dir, "kcpctl", "config.yaml"), []byte("kcp-url: http://x\n"), 0o600))
+	variables := map[string]string{"HOME": dir, "KCPCTL_KCP_BIN_DIR": "none", "KCPCTL_LOCAL": "true"}
 	for _, args := range [][]string{{"init"}, {"graph"}, {"history"}, {"config", "view"}} {
 		streams, _, errors := ui.Fake("", 0, 0)
 		require.Equal(t, 0, Main(t.Context(), args, &Env{Streams: streams, Now: time.Now, Getenv: func(k string) string { return variables[k] }}),

@@ -43,7 +43,7 @@ func (l *localFlags) add(f *pflag.FlagSet) {
 func (l *localFlags) addBasePort(f *pflag.FlagSet) {
 	f.Int32Var(&l.basePort, "base-port", 0,
 		"with --local: port of the first front-proxy; the others follow (default: the first free block)")
-	allow(f, anywhere, "base-port")
+	requireFlag(f, "local", "base-port")
 	listUnder(f, GroupConnection, "base-port")
 }
 
@@ -52,6 +52,7 @@ func (l *localFlags) addBinDir(f *pflag.FlagSet) {
 	f.StringVar(&l.binDir, "kcp-bin-dir", "",
 		"with --local: directory of the kcp binaries (default: $PATH, else they are downloaded)")
 	allow(f, anywhere, "kcp-bin-dir")
+	requireFlag(f, "local", "kcp-bin-dir")
 	listUnder(f, GroupConnection, "kcp-bin-dir")
 }
 
@@ -59,6 +60,7 @@ func (l *localFlags) addBinDir(f *pflag.FlagSet) {
 func (l *localFlags) addURL(f *pflag.FlagSet) {
 	f.StringVar(&l.kcpURL, "kcp-url", "", "with --local: mirror of kcp's release page")
 	allow(f, anywhere, "kcp-url")
+	requireFlag(f, "local", "kcp-url")
 	listUnder(f, GroupConnection, "kcp-url")
 }
 

@@ -69,6 +69,7 @@ A shard whose workspaces cannot be listed is not removed. If it is lost for good
 		usage: "also remove shards that are lost for good, with their workspaces"})
 	addUnverifiedCopy(c, &o.accept)
 	addConcurrency(f, &o.concurrency)
+	requireFlag(f, "drain", "concurrency")
 	o.addRemoval(c, "the edit")
 	addTimeout(f, &o.timeout, "remove the shards")
 	addEvents(c, &o.output)

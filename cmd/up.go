@@ -111,6 +111,7 @@ interrupted.`,
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: keep running, and stop everything on Ctrl-C")
 	f.BoolVar(&o.ephemeral, "ephemeral", false,
 		"with --local: keep running, and on Ctrl-C or when the COMMAND ends, remove everything, as down --purge does")
+	requireFlag(f, "local", "foreground", "ephemeral")
 	return c
 }
 
@@ -128,9 +129,6 @@ func (o *upOptions) replaceLost(ids []string) error {
 
 func (o *upOptions) validate() error {
 	o.allowUnreachable, o.setup.forgetClusters = placeNames(o.allowUnreachable), placeNames(o.setup.forgetClusters)
-	if o.foreground && !o.setup.local.enabled {
-		return clierr.New(clierr.BadInput, "add --local", "--foreground requires --local")
-	}
 	if o.foreground && o.dryRun != dryRunNone {
 		return clierr.New(clierr.BadInput, "omit one of them", "--dry-run starts nothing that --foreground could stop")
 	}
@@ -166,8 +164,6 @@ func (o *upOptions) validateEphemeral() error {
 		return clierr.New(clierr.BadInput, "add --local --ephemeral, or see kcpctl kubeconfig --help",
 			"a command after -- requires --ephemeral")
 	case !o.ephemeral:
-	case !o.setup.local.enabled:
-		return clierr.New(clierr.BadInput, "add --local", "--ephemeral requires --local")
 	case o.dryRun != dryRunNone:
 		return clierr.New(clierr.BadInput, "omit one of them", "--dry-run starts nothing that --ephemeral could remove")
 	case o.writeInstallation:

@@ -246,9 +246,11 @@ func (s *Set) Commit(ctx context.Context) error {
 				"port %d of %s is recorded for the setup %s, too: one of %s and %s is a copy of the other", port, name,
 				setup, filepath.Dir(s.path), filepath.Join(s.root(), setup))
 		default:
-			return clierr.New(clierr.Conflict,
-				"rerun the command, which chooses other ports, or choose them with --base-port",
-				"port %d of %s belongs to the setup %s", port, name, setup)
+			hint := "rerun the command, which chooses other ports, or choose them with --base-port"
+			if s.base != 0 {
+				hint = "choose another --base-port, or omit it"
+			}
+			return clierr.New(clierr.Conflict, hint, "port %d of %s belongs to the setup %s", port, name, setup)
 		}
 	}
 	s.chosen = s.shown.clone()

@@ -160,6 +160,18 @@ func TestPortsAreRecordedOnce(t *testing.T) {
 	require.NoFileExists(t, filepath.Join(state, "b", File))
 }
 
+// Ports that the user has chosen do not change when the command is run again.
+func TestBaseOfAnotherSetup(t *testing.T) {
+	state := t.TempDir()
+	a, b := load(t, state, "a", 0), load(t, state, "b", 6443)
+	assigned(t, a)
+	require.NoError(t, a.Commit(t.Context()))
+	assigned(t, b)
+	err := b.Commit(t.Context())
+	require.ErrorContains(t, err, "belongs to the setup a")
+	require.Equal(t, "choose another --base-port, or omit it", clierr.Hint(err))
+}
+
 // The ports of a copy never change, so another run would not help.
 func TestACopyOfTheStateDirectory(t *testing.T) {
 	state := t.TempDir()
