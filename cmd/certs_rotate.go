@@ -271,7 +271,7 @@ func (o *rotateOptions) printClient(rotations pki.Rotations) error {
 		return err
 	}
 	for _, r := range rotations {
-		fmt.Fprintf(s.env.Streams.Out, "%s of kcp %q (client dry run)\n", r, s.topology.Name)
+		s.env.print(fmt.Sprintf("%s of kcp %q (client dry run)\n", r, s.topology.Name))
 	}
 	return nil
 }

@@ -63,7 +63,7 @@ func (o *historyOptions) validate() error {
 		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
 			"--full needs --revision, and cannot be used with --write")
 	}
-	if o.revision != 0 && o.output == outputJSON {
+	if o.revision != 0 && !o.write && o.output != "" && o.output != outputYAML {
 		return clierr.New(clierr.BadInput, "omit --output", "--revision prints a setup file, which is YAML")
 	}
 	if !o.write && o.dryRun {
