@@ -74,17 +74,32 @@ func (l *Layout) rotateLogs(limit int64) error {
 		if err != nil || info.Size() <= limit {
 			continue
 		}
-		if err := shiftLogs(path); err != nil {
+		if err := rotateLog(path); err != nil {
 			return err
-		}
-		if err := copyFile(path, oldLog(path, 1)); err != nil {
-			return err
-		}
-		if err := os.Truncate(path, 0); err != nil {
-			return explain(err)
 		}
 	}
 	return nil
+}
+
+// rotateLog makes a copy of a log the newest previous one, and truncates it. A full disk costs the oldest previous logs
+// only, and any other failure none.
+func rotateLog(path string) error {
+	next := path + ".new"
+	err := copyFile(path, next)
+	for n := oldLogs; n > 0 && disk.IsFull(err); n-- {
+		_ = os.Remove(oldLog(path, n))
+		err = copyFile(path, next)
+	}
+	if err == nil {
+		err = shiftLogs(path)
+	}
+	if err == nil {
+		err = explain(os.Rename(next, oldLog(path, 1)))
+	}
+	if err != nil {
+		return errors.Join(err, disk.RemoveState(next))
+	}
+	return explain(os.Truncate(path, 0))
 }
 
 // shiftLogs renames the previous logs, so that <component>.log.1 is unused.

@@ -159,3 +159,28 @@ func TestRotationKeepsAFewLogs(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, files)
 }
+
+// A rotation that fails loses nothing.
+func TestRotationThatFails(t *testing.T) {
+	r, _ := logRuntime(t)
+	for i := range oldLogs + 1 {
+		writeLog(t, r.layout, fmt.Sprint("log ", i))
+	}
+	path := r.layout.logFile("demo-root")
+	require.NoError(t, os.MkdirAll(path+".new/x", 0o700)) // where the copy would be
+	require.Error(t, r.layout.rotateLogs(1))
+	for n := 1; n <= oldLogs; n++ {
+		old, err := os.ReadFile(oldLog(path, n))
+		require.NoError(t, err)
+		require.Equal(t, fmt.Sprint("log ", oldLogs-n), string(old))
+	}
+	current, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("log ", oldLogs), string(current))
+	require.NoError(t, os.RemoveAll(path+".new"))
+	require.NoError(t, r.layout.rotateLogs(1))
+	newest, err := os.ReadFile(oldLog(path, 1))
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprint("log ", oldLogs), string(newest))
+	require.NoFileExists(t, path+".new")
+}

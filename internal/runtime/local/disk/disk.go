@@ -26,7 +26,7 @@ const (
 // errors unchanged. With another state directory, a second kcp would start beside one that exists.
 func Explain(err error, variable string) error {
 	hint := ""
-	switch full := errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT); {
+	switch full := IsFull(err); {
 	case err == nil:
 		return nil
 	case full && variable == StateHome:
@@ -43,6 +43,9 @@ func Explain(err error, variable string) error {
 	}
 	return &clierr.Error{Err: err, Code: clierr.Failed, Hint: hint}
 }
+
+// IsFull reports whether an error is one of a full disk.
+func IsFull(err error) bool { return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) }
 
 // WriteState atomically replaces a file of the state directory, and creates missing directories. Only its owner can
 // read it.
