@@ -16,8 +16,11 @@ import (
 	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
 )
 
-// privateLock is the file in a private directory that is locked as long as its process is running.
-const privateLock = "lock"
+const (
+	// privateLock is the file in a private directory that is locked as long as its process is running.
+	privateLock    = "lock"
+	newPrivateLock = privateLock + ".new"
+)
 
 // PrivateDir creates a directory for secrets that this process needs while it is running: in $XDG_RUNTIME_DIR, which is
 // in memory and ends with the session, or else among temporary files. It also removes the directories of processes of
@@ -35,7 +38,7 @@ func PrivateDir(getenv func(string) string) (dir string, remove func(), err erro
 		return "", nil, explain(err)
 	}
 	// The file gets its name when it is locked, so sweep never finds it unlocked while this process is running.
-	f, err := os.OpenFile(filepath.Join(dir, privateLock+".new"), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(filepath.Join(dir, newPrivateLock), os.O_CREATE|os.O_EXCL|os.O_RDWR, 0o600)
 	if err == nil {
 		err = errors.Join(filelock.Try(f), os.Rename(f.Name(), filepath.Join(dir, privateLock)))
 	}
@@ -67,7 +70,7 @@ func sweep(base string) {
 	for _, dir := range dirs {
 		name := regexp.MustCompile(`^kcpctl-([0-9]+)-[0-9]+$`).FindStringSubmatch(filepath.Base(dir))
 		info, err := os.Lstat(dir)
-		if name == nil || err != nil || !info.IsDir() || !isOurs(info) {
+		if name == nil || err != nil || !info.IsDir() || !isPrivate(dir) {
 			continue
 		}
 		pid, err := strconv.Atoi(name[1])
@@ -78,12 +81,13 @@ func sweep(base string) {
 }
 
 // removeAbandoned removes a private directory if its process is dead. The lock shows that, even if the process runs in
-// another container. Only if the process was killed before it took the lock, its PID is checked.
+// another container. Only if the process was killed before it took the lock, and so before it wrote anything else, its
+// PID is checked.
 func removeAbandoned(dir string, pid int) {
 	f, err := os.OpenFile(filepath.Join(dir, privateLock), os.O_RDWR|syscall.O_NOFOLLOW, 0)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := process.Identify(pid); err != nil {
-			_ = os.RemoveAll(dir)
+			removeOnly(dir, newPrivateLock)
 		}
 		return
 	}
@@ -92,6 +96,15 @@ func removeAbandoned(dir string, pid int) {
 	}
 	defer f.Close()
 	if filelock.Try(f) == nil {
-		_ = os.RemoveAll(dir)
+		removeOnly(dir, "kubeconfig", privateLock)
 	}
+}
+
+// removeOnly removes files that kcpctl writes, and their directory if it has no others: a user may have made one with
+// such a name.
+func removeOnly(dir string, files ...string) {
+	for _, file := range files {
+		_ = os.Remove(filepath.Join(dir, file))
+	}
+	_ = os.Remove(dir)
 }

@@ -67,11 +67,16 @@ func TestPrivateDirRemovesThoseOfDeadProcesses(t *testing.T) {
 	alive, _ := privateDir(t, base)
 	gone := []string{
 		put(base, dead, privateLock, "kubeconfig"),
-		put(tmp, dead, privateLock, "kubeconfig"),      // made without a runtime directory
-		put(base, os.Getpid(), privateLock, "config"),  // another process has its pid now
-		put(base, dead, "kubeconfig"), put(base, dead), // killed before it took the lock
+		put(tmp, dead, privateLock, "kubeconfig"),         // made without a runtime directory
+		put(base, os.Getpid(), privateLock, "kubeconfig"), // another process has its pid now
+		put(base, dead, newPrivateLock), put(base, dead),  // killed before it took the lock
 	}
 	keep := []string{alive, put(base, os.Getpid())} // about to take the lock
+	// A user has made these.
+	notes := []string{put(base, dead, "kubeconfig"), put(base, dead, privateLock, "notes")}
+	shared := put(base, dead)
+	require.NoError(t, os.Chmod(shared, 0o755))
+	keep = append(append(keep, notes...), shared)
 	other := filepath.Join(base, "kcpctl-notes-1")
 	require.NoError(t, os.Mkdir(other, 0o700))
 	elsewhere := put(t.TempDir(), dead, privateLock)
@@ -89,4 +94,6 @@ func TestPrivateDirRemovesThoseOfDeadProcesses(t *testing.T) {
 	for _, dir := range append(keep, other, elsewhere) {
 		require.DirExists(t, dir)
 	}
+	require.FileExists(t, filepath.Join(notes[0], "kubeconfig"))
+	require.FileExists(t, filepath.Join(notes[1], "notes"))
 }
