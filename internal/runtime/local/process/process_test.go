@@ -52,6 +52,15 @@ func TestZombieIsNotAlive(t *testing.T) {
 	require.Nil(t, Reap(p.Pid), "it was collected already")
 }
 
+// A record of a process that is about to start has no PID: the exit status of another child is not taken for its own.
+func TestReapTakesNoOtherChild(t *testing.T) {
+	other := exec.Command("sh", "-c", "exit 3")
+	require.NoError(t, other.Start())
+	require.Eventually(t, func() bool { _, err := Identify(other.Process.Pid); return err != nil }, patience, pollInterval)
+	require.Nil(t, Reap(0))
+	require.ErrorContains(t, other.Wait(), "exit status 3")
+}
+
 func TestStop(t *testing.T) {
 	id := child(t, "sleep", "1000")
 	require.True(t, id.Alive())

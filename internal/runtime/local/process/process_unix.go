@@ -12,6 +12,9 @@ import (
 // Reap collects the exit status of a child of this process. It returns nil if the process is running, or is not a
 // child.
 func Reap(pid int) *Exit {
+	if pid <= 0 {
+		return nil // the kernel would take any child for it
+	}
 	var ws syscall.WaitStatus
 	for {
 		got, err := syscall.Wait4(pid, &ws, syscall.WNOHANG, nil)
