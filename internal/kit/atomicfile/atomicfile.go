@@ -13,7 +13,8 @@ import (
 )
 
 // Write replaces the content of the file at path. The file gets this mode, whatever the old one had; until it has its
-// name, only its owner can read it. A symbolic link at path is replaced, not followed. The directory must exist.
+// name, only its owner can read it. Root keeps the owner of a
+// user's own file. A symbolic link at path is replaced, not followed. The directory must exist.
 func Write(path string, data []byte, mode fs.FileMode) error {
 	return WriteFrom(path, bytes.NewReader(data), mode)
 }
@@ -35,7 +36,8 @@ func WriteFrom(path string, content io.Reader, mode fs.FileMode) error {
 
 // write replaces a file in a directory. shown is its path in errors.
 func write(root *os.Root, path, shown string, content io.Reader, mode fs.FileMode) error {
-	if info, err := root.Lstat(path); err == nil && !info.Mode().IsRegular() && info.Mode().Type() != fs.ModeSymlink {
+	old, err := root.Lstat(path)
+	if err == nil && !old.Mode().IsRegular() && old.Mode().Type() != fs.ModeSymlink {
 		return &fs.PathError{Op: "write", Path: shown, Err: errors.New("not a regular file")}
 	}
 	name := filepath.Join(filepath.Dir(path), ".kcpctl-"+rand.Text())
@@ -49,6 +51,9 @@ func write(root *os.Root, path, shown string, content io.Reader, mode fs.FileMod
 	_, err = io.Copy(f, content)
 	if err == nil {
 		err = f.Chmod(mode)
+	}
+	if dir, errDir := root.Stat(filepath.Dir(path)); err == nil && errDir == nil && old != nil {
+		keepOwner(f, old, dir)
 	}
 	if err == nil {
 		err = f.Sync()
