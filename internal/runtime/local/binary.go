@@ -123,10 +123,14 @@ func (b Binaries) search(ctx context.Context, release, name string) (found *bina
 }
 
 // get finds a binary, or downloads it. A process that runs the release already keeps its binary instead, so that a
-// restart needs neither flags nor a network.
+// restart needs neither flags nor a network. So does one that has run a build of no release, until --kcp-bin-dir has
+// another one: a release could be older than its data.
 func (b Binaries) get(ctx context.Context, n need) (*binary, error) {
 	release := n.release
 	name := n.program
+	if n.build != "" && b.Dir == "" {
+		return b.keepBuild(ctx, n)
+	}
 	found, other, err := b.find(ctx, release, name)
 	if err != nil || found != nil {
 		return found, err
@@ -144,11 +148,24 @@ func (b Binaries) get(ctx context.Context, n need) (*binary, error) {
 	return ofRelease(path, release)
 }
 
+// keepBuild returns the build that a process has run last.
+func (b Binaries) keepBuild(ctx context.Context, n need) (*binary, error) {
+	found, err := b.probe(ctx, n.build)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && !fits(found.Version, n.release) {
+		return nil, clierr.New(clierr.Failed,
+			"pass --kcp-bin-dir with a build that can read the data; kcpctl download prints the directory of a release",
+			"the data was written by %s, a build of unknown release, which is no longer there", n.build)
+	}
+	return found, err
+}
+
 // need is a binary that a process runs.
 type need struct {
 	release, program string
 	// runs is the path of the binary of this release that the process runs now. It is empty if there is none.
 	runs string
+	// build is the path of the build of no release that the process has run last. It is empty if it has run none.
+	build string
 }
 
 func (r *Runtime) need(id topology.ID, deployment *unstructured.Unstructured) (need, error) {
@@ -163,10 +180,26 @@ func (r *Runtime) need(id topology.ID, deployment *unstructured.Unstructured) (n
 func (r *Runtime) needOf(id topology.ID, w *workload) (need, error) {
 	n := need{release: r.release(id), program: w.program}
 	rec, err := r.layout.record(w.name)
-	if err == nil && rec != nil && rec.Binary.Version == n.release && rec.Binary.unchanged() {
-		n.runs = rec.Binary.Path
+	if err != nil || rec == nil {
+		return n, err
 	}
-	return n, err
+	switch have := rec.Binary; {
+	case have.Version == n.release && have.unchanged():
+		n.runs = have.Path
+	case have.Version != n.release && fits(have.Version, n.release) && mayKeepBuild(id, w, have.Path):
+		n.build = have.Path
+	}
+	return n, nil
+}
+
+// mayKeepBuild reports whether a process keeps a build: where it has written data also one that is gone, which is then
+// an error. A cache server only has copies of the data of shards.
+func mayKeepBuild(id topology.ID, w *workload, path string) bool {
+	if w.program == topology.ManagedBy || download.Project(w.program) != download.KCP {
+		return false
+	}
+	_, err := os.Stat(path)
+	return err == nil || w.etcdDir() != "" && id.Kind() != topology.CacheServer
 }
 
 // fetch finds or downloads all binaries that a plan starts, before anything is changed.

@@ -17,6 +17,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/download"
 )
@@ -187,6 +188,42 @@ func TestARunningProcessKeepsItsBinary(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, runs, found.Path)
 	require.Equal(t, "v0.32.3", found.Version)
+}
+
+// A restart does not replace a build of kcp's sources by a release, which may be older than the data.
+func TestADevelopmentBuildIsKept(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	s := m.open(file())
+	s.rt.options.Binaries.Dir = "" // as after a reboot, without the flag
+	s.rt.options.Binaries.Source.URL = "http://127.0.0.1:0"
+	require.NoError(t, s.rt.StopAll(t.Context()))
+	l := s.rt.layout
+	for id, name := range map[topology.ID]string{"shard/alpha": alpha, "front-proxy/main": proxy} {
+		build := filepath.Join(t.TempDir(), filepath.Base(name))
+		require.NoError(t, os.WriteFile(build, []byte("#!/bin/sh\n"), 0o755))
+		b, err := stat(build)
+		require.NoError(t, err)
+		require.NoError(t, l.writeRecord(name, &processRecord{Binary: *b}))
+		w, err := l.workloadOf(s.rt.topology.Component(id))
+		require.NoError(t, err)
+		get := func() (*binary, error) {
+			n, err := s.rt.needOf(id, w)
+			require.NoError(t, err)
+			return s.rt.options.Binaries.get(t.Context(), n)
+		}
+		found, err := get()
+		require.NoError(t, err)
+		require.Equal(t, build, found.Path)
+		require.NoError(t, os.Remove(build))
+		_, err = get()
+		if id == "shard/alpha" {
+			require.ErrorContains(t, err, "the data was written by "+build)
+			require.Contains(t, clierr.Hint(err), "--kcp-bin-dir")
+			continue
+		}
+		require.ErrorContains(t, err, "no binary kcp-front-proxy of kcp", "it has no data")
+	}
 }
 
 func TestBinaryOfAProcess(t *testing.T) {

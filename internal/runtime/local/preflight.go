@@ -60,7 +60,8 @@ func (r *Runtime) Programs(ctx context.Context, objects []render.Object) error {
 		}
 		checked[release+w.program] = true
 		found, _, err := r.options.Binaries.find(ctx, release, w.program)
-		if err == nil && found == nil {
+		n, errRecord := r.needOf(id, w)
+		if err = errors.Join(err, errRecord); err == nil && found == nil && n.build == "" {
 			missing = append(missing, w.program+" "+release)
 		}
 		return err
