@@ -2,10 +2,12 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -20,6 +22,9 @@ type Heir interface {
 	Belong(ctx context.Context, live []plan.Item) error
 	// Inherited returns the authorities and the keys of that installation.
 	Inherited(ctx context.Context) (*pki.State, error)
+	// InheritedRelease returns the release of kcp that the servers behind one of its Services run. It is empty if they
+	// do not exist, or if their image does not say.
+	InheritedRelease(ctx context.Context, service plan.Item) (string, error)
 }
 
 // inherits refuses a plan that takes Services over from kcp-operator while the setup has other authorities than their
@@ -40,7 +45,10 @@ func (g *guard) inherits(ctx context.Context) error {
 	if len(taken) == 0 {
 		return nil
 	}
-	if err := g.Runtime.Belong(ctx, taken); err != nil || g.Options.ReplaceAuthorities {
+	if err := g.Runtime.Belong(ctx, taken); err != nil {
+		return err
+	}
+	if err := g.inheritedReleases(ctx, taken); err != nil || g.Options.ReplaceAuthorities {
 		return err
 	}
 	const hint = "take them over first: kcpctl certs import --from-cluster; to use different authorities, pass --" +
@@ -59,6 +67,33 @@ func (g *guard) inherits(ctx context.Context) error {
 			taken[0].Name, g.Runtime.Store(), strings.Join(missing, "\n    "))
 	}
 	return nil
+}
+
+// inheritedReleases refuses components that would take the Services of servers over whose release they must not follow:
+// both use the same data.
+func (g *guard) inheritedReleases(ctx context.Context, taken []plan.Item) error {
+	if g.Options.AllowReleaseChange {
+		return nil
+	}
+	var errs []error
+	for _, it := range taken {
+		c := g.Topology.Component(it.Component)
+		if c.Custom != nil {
+			continue // the tag of its image is not a release of kcp
+		}
+		from, err := g.Runtime.InheritedRelease(ctx, it)
+		if err != nil {
+			return err
+		}
+		if refused, _ := refusedRelease(c.Kind, from, c.Version); refused != "" {
+			errs = append(errs, clierr.New(clierr.Failed,
+				"set spec.version, or image.tag of the component, to "+from+" or the next minor release, and upgrade "+
+					"further after kcpctl import --finish; to do it anyway: "+risk.ReleaseChange.Flag(),
+				"%s takes over from servers of kcp-operator, which run kcp %s: %s; nothing was changed", c.ID(), from,
+				refused))
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // notInherited returns which authorities and keys of an installation another one does not trust.

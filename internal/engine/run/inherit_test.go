@@ -61,6 +61,18 @@ func TestServicesAreTakenOverWithTheirAuthorities(t *testing.T) {
 			w.rt.On("Belong",
 				func() error { return errors.New("RootShard a") })
 		}, "RootShard a"},
+		"a release that skips one": {func(w *world, _ *pki.State) { w.rt.PredecessorRelease = "v0.30.3" },
+			"root-shard takes over from servers of kcp-operator, which run kcp v0.30.3: from v0.30.3 to v0.32.3 skips"},
+		"an earlier release": {func(w *world, _ *pki.State) { w.rt.PredecessorRelease = "v0.33.0" },
+			"root-shard takes over from servers of kcp-operator, which run kcp v0.33.0: v0.32.3 is older than v0.33.0"},
+		"a release that cannot be read": {func(w *world, _ *pki.State) {
+			w.rt.On("InheritedRelease", func() error { return errors.New("forbidden") })
+		}, "forbidden"},
+		"the next release": {func(w *world, _ *pki.State) { w.rt.PredecessorRelease = "v0.31.6" }, ""},
+		"a release that skips one, with --allow": {func(w *world, _ *pki.State) {
+			w.rt.PredecessorRelease = "v0.30.3"
+			w.up.Options.AllowReleaseChange = true
+		}, ""},
 		"others, with --replace-authorities": {func(w *world,
 			_ *pki.State) {
 			w.rt.OtherRun(&pki.State{})
@@ -89,7 +101,12 @@ func TestServicesAreTakenOverWithTheirAuthorities(t *testing.T) {
 				}
 				require.ErrorContains(t, err, tc.want)
 				require.Empty(t, w.rt.Calls(), "nothing was changed")
-				if !strings.Contains(name, "another RootShard") && !strings.Contains(name, "same name") {
+				switch {
+				case strings.Contains(name, "release that cannot"):
+				case strings.Contains(name, "release"):
+					require.Contains(t, clierr.Hint(err), "to "+w.rt.PredecessorRelease+" or the next minor release")
+					require.Contains(t, clierr.Hint(err), "--allow release-change")
+				case !strings.Contains(name, "another RootShard") && !strings.Contains(name, "same name"):
 					require.Contains(t, clierr.Hint(err),
 						"kcpctl certs import --from-cluster; to use different authorities, pass --replace-authorities")
 				}

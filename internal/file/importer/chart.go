@@ -45,10 +45,7 @@ func (a *assembly) chart(o *object) {
 	if o.component.Image.Repository == o.proxy.component.Image.Repository {
 		spec.Image.Repository = o.component.Image.Repository
 	}
-	if (o.component.Image.Tag == "") != (o.proxy.component.Image.Tag == "") {
-		o.find(Review, "only one of kcp.tag and kcpFrontProxy.tag is set, and the chart has a default for the other",
-			"set spec.version and the image tags to the releases in use")
-	}
+	o.chartTags()
 	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o),
 		URL: o.url, VirtualWorkspaceURL: o.virtualWorkspaceURL, Audit: o.audited(),
 		Authorization: o.authorized()}}
@@ -62,6 +59,19 @@ func (a *assembly) chart(o *object) {
 	a.release("spec.rootShard.image.tag")
 	a.chartMonitoring(o)
 	a.mounts()
+}
+
+// chartTags reports that the values do not say a release.
+func (o *object) chartTags() {
+	switch root, proxy := o.component.Image.Tag, o.proxy.component.Image.Tag; {
+	case root == "" && proxy == "":
+		o.find(Review, "kcp.tag is not set: the setup has the default release of kcpctl, "+release.Default+
+			", and each version of the chart has another one",
+			"set spec.version to the release that runs: kubectl get deployments -o wide")
+	case root == "" || proxy == "":
+		o.find(Review, "only one of kcp.tag and kcpFrontProxy.tag is set, and the chart has a default for the other",
+			"set spec.version and the image tags to the releases in use")
+	}
 }
 
 // chartMonitoring sets how a Prometheus reads metrics, if the release can.

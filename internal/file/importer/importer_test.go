@@ -232,7 +232,8 @@ spec: {target: {name: main, kind: FrontProxy}}
 `)}}, Options{Namespace: "kcp"})
 	require.EqualError(t, err, `in.yaml:1:1: RootShard root: required: spec.etcd.endpoints
 in.yaml:12:43: spec.replicas: must be a whole number, not "many"`)
-	require.Equal(t, `unknown: in.yaml:6:10: RootShard root: spec.etcd.embedded: the API operator.kcp.io/v1alpha1 does not have this field; remove it
+	require.Equal(t, `review: in.yaml:1:1: RootShard root: the input does not say which release of kcp these objects run: RootShard root, FrontProxy main; the setup has the default of kcp-operator v0.9, v0.32.3, and each release of kcp-operator has another one; set spec.version to the release that runs, or image.tag of a component: kubectl get deployments -o wide
+unknown: in.yaml:6:10: RootShard root: spec.etcd.embedded: the API operator.kcp.io/v1alpha1 does not have this field; remove it
 unknown: in.yaml:7:3: RootShard root: spec.oidc: the API operator.kcp.io/v1alpha1 does not have this field; did you mean "auth.oidc"?
 unknown: in.yaml:12:20: FrontProxy main: spec.rootShard.name: the API operator.kcp.io/v1alpha1 does not have this field; did you mean "ref.name"?
 unknown: in.yaml:17:17: Kubeconfig admin: spec.target.name: the API operator.kcp.io/v1alpha1 does not have this field; did you mean "frontProxyRef.name" or "rootShardRef.name" or "shardRef.name"?

@@ -2,6 +2,7 @@ package importer
 
 import (
 	"cmp"
+	"fmt"
 	"reflect"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/version"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // share moves what all components have in common to where the setup has it once.
@@ -19,9 +21,7 @@ func (a *assembly) share() {
 	if root.Replicas == 0 {
 		a.root.comment("spec.defaults.replicas", "The default of kcp-operator.")
 	}
-	if root.Image.Tag == "" {
-		a.root.comment("spec.version", "The default of kcp-operator v0.9.")
-	}
+	a.defaultTags()
 	for _, c := range all {
 		c.Image.Repository = cmp.Or(c.Image.Repository, operatorRepository)
 		c.Image.Tag = cmp.Or(c.Image.Tag, operatorTag)
@@ -44,6 +44,26 @@ func (a *assembly) share() {
 			c.Replicas = 0
 		}
 	}
+}
+
+// defaultTags reports the objects without an image tag: which release they run depends on the release of kcp-operator.
+func (a *assembly) defaultTags() {
+	if a.root.component.Image.Tag == "" {
+		a.root.comment("spec.version", "The default of kcp-operator v0.9.")
+	}
+	var names []string
+	for _, o := range a.reader.operator() {
+		if o.as != "" && o.component.Image.Tag == "" {
+			names = append(names, o.String())
+		}
+	}
+	if len(names) == 0 {
+		return
+	}
+	a.root.find(Review, fmt.Sprintf("the input does not say which release of kcp these objects run: %s; the setup has "+
+		"the default of kcp-operator v0.9, %s, and each release of kcp-operator has another one",
+		gather.Few(names, gather.Listed, ", "), operatorTag),
+		"set spec.version to the release that runs, or image.tag of a component: kubectl get deployments -o wide")
 }
 
 // release sets the release of the setup by the tag of the root shard, and removes from components what the setup has

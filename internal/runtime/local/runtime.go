@@ -369,3 +369,6 @@ func (r *Runtime) Belong(context.Context, []plan.Item) error { return nil }
 
 // Inherited returns no authorities: nothing on this machine is kcp-operator's.
 func (r *Runtime) Inherited(context.Context) (*pki.State, error) { return &pki.State{}, nil }
+
+// InheritedRelease returns none: nothing on this machine is kcp-operator's.
+func (r *Runtime) InheritedRelease(context.Context, plan.Item) (string, error) { return "", nil }

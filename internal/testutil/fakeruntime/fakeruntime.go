@@ -38,6 +38,8 @@ type Runtime struct {
 	Made []plan.Item
 	// Predecessor is the PKI of the installation that the setup takes over.
 	Predecessor *pki.State
+	// PredecessorRelease is the release of its servers.
+	PredecessorRelease string
 	// Command is the command of runs. Default: kcpctl test.
 	Command string
 	// Current is the run that holds the lock. The test sets it.

@@ -142,3 +142,8 @@ func (r *Runtime) Belong(context.Context, []plan.Item) error { return r.hook("Be
 func (r *Runtime) Inherited(context.Context) (*pki.State, error) {
 	return r.Predecessor, r.hook("Inherited")
 }
+
+// InheritedRelease returns PredecessorRelease.
+func (r *Runtime) InheritedRelease(context.Context, plan.Item) (string, error) {
+	return r.PredecessorRelease, r.hook("InheritedRelease")
+}

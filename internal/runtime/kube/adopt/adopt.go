@@ -4,6 +4,7 @@ package adopt
 
 import (
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -15,8 +16,10 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -53,8 +56,8 @@ func resource(r operator.Resource) schema.GroupVersionResource {
 }
 
 // Objects returns the objects of kcp-operator's APIs in the namespace, without what the API server and controllers add
-// to them, and without those that belong to other RootShards only. Without a name, it fails unless there is exactly one
-// RootShard.
+// to them, and without those that belong to other RootShards only. One without an image tag gets the tag that its
+// servers run. Without a name, it fails unless there is exactly one RootShard.
 func (i *Installation) Objects(ctx context.Context, rootShard string) ([]unstructured.Unstructured, error) {
 	all, err := i.all(ctx)
 	if err != nil {
@@ -90,7 +93,39 @@ func (i *Installation) Objects(ctx context.Context, rootShard string) ([]unstruc
 			unstructured.RemoveNestedField(o.Object, "metadata", "uid")
 		}
 	}
-	return all, nil
+	return all, i.addTags(ctx, all)
+}
+
+// addTags adds the image tag that the servers of an object run, if the object has none: each release of kcp-operator
+// has another default.
+func (i *Installation) addTags(ctx context.Context, all []unstructured.Unstructured) error {
+	for _, o := range all {
+		tag, _, _ := unstructured.NestedString(o.Object, "spec", "image", "tag")
+		if tag != "" || o.GetKind() == "Kubeconfig" {
+			continue
+		}
+		tag, err := Tag(cluster.Quiet(ctx), i.cl, operator.Service(o.GetKind(), o.GetName()))
+		if err != nil {
+			return err
+		}
+		if tag == "" {
+			continue
+		}
+		if err := unstructured.SetNestedField(o.Object, tag, "spec", "image", "tag"); err != nil {
+			return fmt.Errorf("%s: %w", id(o), err)
+		}
+	}
+	return nil
+}
+
+// Tag returns the tag of the image that the servers behind a Service of kcp-operator run. It is empty if they do not
+// exist, or if their image has no tag.
+func Tag(ctx context.Context, cl *cluster.Client, service string) (string, error) {
+	deployment, err := cl.Get(ctx, kind.Deployment, service) // it has the name of the Service
+	if deployment == nil || err != nil {
+		return "", err
+	}
+	return record.ImageTag(deployment), nil
 }
 
 // noRootShard is the error of a namespace without a RootShard.

@@ -176,6 +176,38 @@ func TestObjects(t *testing.T) {
 	require.Contains(t, clierr.Hint(err), "kubectl --context test get rootshards.operator.kcp.io --all-namespaces")
 }
 
+// What runs says the release of an object that does not: the default of kcp-operator is another one in each release.
+func TestObjectsHaveTheReleaseThatRuns(t *testing.T) {
+	runs := func(name, image string) runtime.Object {
+		return object("apps/v1", "Deployment", name, map[string]any{"spec": map[string]any{"template": map[string]any{
+			"spec": map[string]any{"containers": []any{map[string]any{"name": "kcp", "image": image}}},
+		}}})
+	}
+	all := slices.DeleteFunc(installation(t), func(o runtime.Object) bool {
+		return o.(*unstructured.Unstructured).GetKind() == "Deployment"
+	})
+	other := member("FrontProxy", "edge", "root")
+	require.NoError(t, unstructured.SetNestedField(other.Object, "v0.30.1", "spec", "image", "tag"))
+	all = append(all, other, member("FrontProxy", "absent", "root"),
+		runs("root-kcp", "ghcr.io/kcp-dev/kcp:v0.30.3"), runs("alpha-shard-kcp", "localhost:5000/kcp:v0.30.2"),
+		runs("main-front-proxy", "ghcr.io/kcp-dev/kcp@sha256:0123"), runs("edge-front-proxy", "kcp:v0.30.3"))
+	i, client := open(t, all)
+	objects, err := i.Objects(t.Context(), "")
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, o := range objects {
+		got[o.GetName()], _, _ = unstructured.NestedString(o.Object, "spec", "image", "tag")
+	}
+	require.Equal(t, map[string]string{"root": "v0.30.3", "alpha": "v0.30.2", "main": "", "edge": "v0.30.1",
+		"absent": ""}, got)
+
+	client.PrependReactor("get", "deployments", func(clienttesting.Action) (bool, runtime.Object, error) {
+		return true, nil, apierrors.NewForbidden(schema.GroupResource{Resource: "deployments"}, "root-kcp", nil)
+	})
+	_, err = i.Objects(t.Context(), "")
+	require.ErrorContains(t, err, "Deployment")
+}
+
 func TestPKI(t *testing.T) {
 	all := installation(t)
 	i, _ := open(t, all)
