@@ -18,6 +18,7 @@ const (
 	operatorReplicas   = 2
 	operatorPort       = 6443
 	operatorDomain     = "cluster.local"
+	operatorLogFormat  = "json" // of shards: other servers write text
 	// registry is the prefix of kcp's keys in etcd without --etcd-prefix.
 	registry = "/registry"
 )
@@ -229,6 +230,10 @@ func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 	} else if o.etcd.Prefix == "" {
 		o.etcd.Prefix = registry
 		o.comment("etcd.external.prefix", "kcp-operator sets no prefix by default: the data is below "+registry+".")
+	}
+	if o.component.LogFormat == "" {
+		o.component.LogFormat = operatorLogFormat
+		o.comment("logFormat", "The default of kcp-operator.")
 	}
 	a.baseURL(o, operator.Service(o.kind, o.name))
 	root := a.root.ref(refCacheServer)
