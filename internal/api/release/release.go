@@ -25,6 +25,9 @@ type Features struct {
 	// CacheClientCA: the cache server authenticates its clients, and shards need --cache-kubeconfig with a client
 	// certificate (kcp: pkg/cache/server/options; required by pkg/server/options/options.go).
 	CacheClientCA bool
+	// CacheEtcd: the cache server accepts --etcd-servers. In other releases, it only has an embedded etcd (kcp:
+	// pkg/cache/server/options).
+	CacheEtcd bool
 	// MountProxy: shards accept --mount-proxy-client-{cert,key}-file and front-proxies --requestheader-*. Other
 	// releases exit with "unknown flag" (kcp#4238).
 	MountProxy bool
@@ -104,6 +107,11 @@ var features = []feature{
 		in:      []span{between("v0.29.2", "v0.30.0"), since("v0.30.2")},
 		lost:    "the cache server does not authenticate its clients",
 		gained:  "the cache server authenticates its clients. Shards cannot use the cache until they are upgraded",
+	},
+	{
+		enabled: func(f *Features) *bool { return &f.CacheEtcd },
+		in:      []span{since("v0.31.0")},
+		lost:    "the cache server only has an embedded etcd",
 	},
 	{
 		enabled: func(f *Features) *bool { return &f.ExternalHostname },

@@ -32,7 +32,9 @@ func StepTo(from, to string) (Step, error) {
 		switch had, has := *f.enabled(&was), *f.enabled(&is); {
 		case had && !has:
 			s.Gone = append(s.Gone, f.flags...)
-			s.Notes = append(s.Notes, f.lost)
+			if f.lost != "" {
+				s.Notes = append(s.Notes, f.lost)
+			}
 		case !had && has && f.gained != "":
 			s.Notes = append(s.Notes, f.gained)
 		}

@@ -23,7 +23,8 @@ func (s *Spec) Components() []*Component {
 // CacheServer replicates objects between shards.
 type CacheServer struct {
 	Component `json:",inline"`
-	// Etcd stores the cache. Default: embedded and ephemeral, because the shards can rewrite the cache.
+	// Etcd stores the cache. Before kcp v0.31.0, it must be embedded. Default: embedded and ephemeral, because the
+	// shards can rewrite the cache.
 	Etcd *Etcd `json:"etcd,omitempty"`
 	// URL is the address for components on other clusters, such as https://cache.example.com:6443, or auto (see
 	// Expose).

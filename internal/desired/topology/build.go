@@ -140,7 +140,7 @@ func (b *builder) server(k Kind, name string, spec v1alpha1.Component, url strin
 	img := mergeImage(s.Image, spec.Image)
 	c := &Component{
 		Kind: k, Name: name, Setup: b.t.Name, Cluster: b.cluster(spec.Cluster),
-		Version: kcpVersion(img, s.Version), Image: ImageRef(img, s.Version),
+		Version: ReleaseIn(img, s.Version), Image: ImageRef(img, s.Version),
 		PullPolicy: img.PullPolicy, PullSecrets: img.PullSecrets,
 		Replicas: spec.Replicas.Count(), Autoscaled: !spec.Replicas.Managed(),
 		Resources: *spec.Resources, ServerSettings: spec.ServerSettings,
@@ -373,8 +373,8 @@ func KcpctlRef(i v1alpha1.Image) string {
 	return ref
 }
 
-// kcpVersion returns the release in an image: its tag, if the tag is a version.
-func kcpVersion(i v1alpha1.Image, release string) string {
+// ReleaseIn returns the release in an image: its tag, if the tag is a version.
+func ReleaseIn(i v1alpha1.Image, release string) string {
 	if _, err := version.ParseSemantic(i.Tag); err == nil {
 		return i.Tag
 	}

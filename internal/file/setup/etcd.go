@@ -6,6 +6,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/util/validation/field"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
@@ -37,6 +38,9 @@ func (v *validator) etcds() {
 		}
 		if e.External != nil {
 			v.prefix(at.Child("external", "prefix"), p, e.External, keys)
+		}
+		if p.kind == topology.CacheServer && e.Embedded == nil && !release.Of(p.release(v.setup.Spec)).CacheEtcd {
+			v.forbidden(at, "must be embedded, because a cache server of kcp before v0.31.0 has no other etcd")
 		}
 	}
 }

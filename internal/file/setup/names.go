@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -234,6 +235,11 @@ type part struct {
 	externalPath *field.Path
 	// frontProxy is the name of the front-proxy that it dials, if the setup file names one.
 	frontProxy string
+}
+
+// release returns the release of kcp that a component runs.
+func (p part) release(spec v1alpha1.Spec) string {
+	return topology.ReleaseIn(v1alpha1.Image{Tag: cmp.Or(p.Image.Tag, spec.Image.Tag)}, spec.Version)
 }
 
 // parts returns the components of a setup, in the order in which they start. Kinds with at most one component have no

@@ -65,6 +65,33 @@ func TestInvalidFilesReportAllProblems(t *testing.T) {
 	}
 }
 
+// A cache server of an early release has no flags for another etcd, whatever the others run.
+func TestTheEtcdOfCacheServers(t *testing.T) {
+	const managed, external = "{managed: {}}", `{external: {endpoints: ["http://etcd:2379"]}}`
+	for name, tc := range map[string]struct {
+		version, cache string
+		refused        bool
+	}{
+		"managed":                 {"v0.30.3", "{etcd: " + managed + "}", true},
+		"external":                {"v0.28.0", "{etcd: " + external + "}", true},
+		"embedded":                {"v0.28.0", "{etcd: {embedded: {}}}", false},
+		"the default":             {"v0.30.3", "{}", false},
+		"the first that has it":   {"v0.31.0", "{etcd: " + managed + "}", false},
+		"an image of another one": {"v0.30.3", "{image: {tag: v0.31.0}, etcd: " + managed + "}", false},
+		"an earlier image":        {"v0.31.0", "{image: {tag: v0.30.3}, etcd: " + managed + "}", true},
+		"a tag without a release": {"v0.30.3", "{image: {tag: main}, etcd: " + managed + "}", true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, err := Parse("kcp.yaml", []byte(minimal+"spec: {version: "+tc.version+", cacheServer: "+tc.cache+"}\n"))
+			if !tc.refused {
+				require.NoError(t, err)
+				return
+			}
+			require.ErrorContains(t, err, "spec.cacheServer.etcd: must be embedded, because a cache server of kcp before v0.31.0")
+		})
+	}
+}
+
 // Only names of Services are limited to those of a DNS label: those of Secrets are not.
 func TestLongNames(t *testing.T) {
 	for _, name := range []string{"production-europe-west-1", strings.Repeat("s", 42)} {
