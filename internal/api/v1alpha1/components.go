@@ -51,8 +51,8 @@ type ShardSpec struct {
 	// URL is the base URL of the shard, the address for other shards and front-proxies, or auto (see Expose). Default:
 	// its Service.
 	URL string `json:"url,omitempty"`
-	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. Default: the base URL, or the
-	// URL of the virtual workspace server of this shard.
+	// VirtualWorkspaceURL is the address of the shard's virtual workspaces for clients. It must not be set if a server
+	// in spec.virtualWorkspaces serves them: url of this server is the address then. Default: the base URL.
 	VirtualWorkspaceURL string `json:"virtualWorkspaceURL,omitempty"`
 	// FrontProxy is the name of the front-proxy through which this shard reaches the workspaces of other shards. It
 	// must accept client certificates. Default: the first such front-proxy on the cluster of the shard, or the first

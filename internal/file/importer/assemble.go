@@ -327,6 +327,9 @@ func (a *assembly) virtualWorkspaces() {
 		vw := o.custom
 		vw.Name = o.name
 		vw.Component = o.component
+		if o.external.Hostname != "" {
+			vw.URL = fmt.Sprintf("https://%s:%d", o.external.Hostname, cmp.Or(o.external.Port, operatorPort))
+		}
 		switch {
 		case vw.Custom():
 			vw.Shard = shardName(o)
@@ -341,6 +344,7 @@ func (a *assembly) virtualWorkspaces() {
 			continue
 		default:
 			vw.Shard = a.served(o, users[o.name])
+			a.moveURL(&vw)
 			if vw.KubeconfigSecret != "" {
 				vw.KubeconfigSecret = ""
 				o.find(NotMapped, "kcpctl writes the kubeconfig with which kcp's own server dials its shard",
@@ -348,11 +352,20 @@ func (a *assembly) virtualWorkspaces() {
 			}
 		}
 		o.prefix = fmt.Sprintf("spec.virtualWorkspaces[%d]", len(a.setup.Spec.VirtualWorkspaces))
-		if o.external.Hostname != "" {
-			vw.URL = fmt.Sprintf("https://%s:%d", o.external.Hostname, cmp.Or(o.external.Port, operatorPort))
-		}
 		a.setup.Spec.VirtualWorkspaces = append(a.setup.Spec.VirtualWorkspaces, vw)
 	}
+}
+
+// moveURL gives a server of virtual workspaces the URL that flags of its shard set, which take precedence.
+func (a *assembly) moveURL(vw *v1alpha1.VirtualWorkspace) {
+	shard := &a.setup.Spec.RootShard.ShardSpec
+	for i := range a.setup.Spec.Shards {
+		if a.setup.Spec.Shards[i].Name == vw.Shard {
+			shard = &a.setup.Spec.Shards[i].ShardSpec
+		}
+	}
+	vw.URL = cmp.Or(shard.VirtualWorkspaceURL, vw.URL)
+	shard.VirtualWorkspaceURL = ""
 }
 
 // served returns the name of the shard that kcp's server of virtual workspaces works for: the first of those that refer

@@ -20,6 +20,21 @@ spec:
   etcd: {endpoints: ["http://etcd:2379"], prefix: /alpha}
 `
 
+// A flag of a shard decides the URL of its virtual workspaces, also if another server serves them.
+func TestTheURLOfTheServerOfVirtualWorkspaces(t *testing.T) {
+	spec, _ := imported(t, `  kcpVirtualWorkspace: {name: vw}
+  extraArgs: ["--shard-virtual-workspace-url=https://public.example.com"]
+`, "", secondShard+`---
+apiVersion: operator.kcp.io/v1alpha1
+kind: VirtualWorkspace
+metadata: {name: vw}
+spec: {target: {rootShardRef: {name: root}}, external: {hostname: vw.example.com}}
+`)
+	require.Empty(t, spec.RootShard.VirtualWorkspaceURL)
+	require.Len(t, spec.VirtualWorkspaces, 1)
+	require.Equal(t, "https://public.example.com", spec.VirtualWorkspaces[0].URL)
+}
+
 // Flags that a field says move to it, so that a setup has one truth about where data is and how shards are reached.
 func TestFlagsBecomeFields(t *testing.T) {
 	spec, findings := imported(t, `  extraArgs: [--anonymous-auth, --etcd-prefix=/shard/root, --shard-virtual-workspace-url, "https://vw.example.com:6443", -v=4]

@@ -92,6 +92,24 @@ func TestTheEtcdOfCacheServers(t *testing.T) {
 	}
 }
 
+// A shard has one URL of virtual workspaces: that of the server that serves them.
+func TestTheURLOfVirtualWorkspaces(t *testing.T) {
+	of := func(server string) error {
+		_, err := Parse("kcp.yaml", []byte(minimal+`spec:
+  rootShard: {virtualWorkspaceURL: "https://root-vw.example.com"}
+  shards: [{name: alpha, virtualWorkspaceURL: "https://alpha-vw.example.com"}]
+  virtualWorkspaces: [`+server+"]\n"))
+		return err
+	}
+	require.NoError(t, of("{name: own, shard: alpha, command: [/own]}"), "it serves beside the shard")
+	require.ErrorContains(t, of("{name: vw, shard: alpha}"),
+		"spec.shards[0].virtualWorkspaceURL: must not be set, because another server serves the virtual workspaces of this "+
+			"shard: set spec.virtualWorkspaces[0].url")
+	require.ErrorContains(t, of("{name: own, command: [/own]}, {name: vw}"),
+		"spec.rootShard.virtualWorkspaceURL: must not be set, because another server serves the virtual workspaces of this "+
+			"shard: set spec.virtualWorkspaces[1].url")
+}
+
 // Only names of Services are limited to those of a DNS label: those of Secrets are not.
 func TestLongNames(t *testing.T) {
 	for _, name := range []string{"production-europe-west-1", strings.Repeat("s", 42)} {

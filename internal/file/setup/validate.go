@@ -323,6 +323,17 @@ func (v *validator) virtualWorkspaces() {
 			v.invalid(p, s.Shard, "%s already serves this shard", other)
 		}
 		servers[s.Shard] = string(topology.IDOf(topology.VirtualWorkspaces, s.Name))
+		v.servedElsewhere(s.Shard, at.Child("url"))
+	}
+}
+
+// servedElsewhere refuses a URL of the virtual workspaces of a shard whose own server has another one, at url.
+func (v *validator) servedElsewhere(shard string, url *field.Path) {
+	for _, p := range v.parts {
+		if p.kind.IsShard() && p.id().ShortName() == shard && p.virtualWorkspaceURL != "" {
+			v.forbidden(p.path.Child("virtualWorkspaceURL"),
+				"must not be set, because another server serves the virtual workspaces of this shard: set %s", url)
+		}
 	}
 }
 
