@@ -231,7 +231,11 @@ func core(v string) (*version.Version, error) {
 	if err != nil {
 		return nil, err
 	}
-	return version.ParseSemantic(fmt.Sprintf("%d.%d.%d", p.Major(), p.Minor(), p.Patch()))
+	return coreOf(p), nil
+}
+
+func coreOf(v *version.Version) *version.Version {
+	return version.MustParseSemantic(fmt.Sprintf("%d.%d.%d", v.Major(), v.Minor(), v.Patch()))
 }
 
 // NewerNote is a note about a release that is newer than Newest, or its pre-release. It is empty for all others.

@@ -2,6 +2,8 @@ package release
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/util/version"
 )
@@ -52,10 +54,10 @@ func StepTo(from, to string) (Step, error) {
 // refusal returns a step with the reason why it is not supported, or an empty one.
 func refusal(from, to string, old, next *version.Version) Step {
 	switch {
-	case next.LessThan(version.MustParseSemantic(Oldest)):
+	case coreOf(next).LessThan(version.MustParseSemantic(Oldest)):
 		return Step{Refused: fmt.Sprintf("%s is older than %s, the oldest release that kcpctl supports", to, Oldest),
 			Instead: "choose a newer release"}
-	case next.LessThan(old):
+	case older(next, old):
 		return Step{
 			Refused: fmt.Sprintf("%s is older than %s, and kcp may not be able to read data of a newer release", to,
 				from),
@@ -68,4 +70,31 @@ func refusal(from, to string, old, next *version.Version) Step {
 		}
 	}
 	return Step{}
+}
+
+// Older reports whether a release is older than another one, of kcp or of etcd. It is not if one of them is not a
+// version.
+func Older(v, than string) bool {
+	next, err := version.ParseSemantic(v)
+	old, errOld := version.ParseSemantic(than)
+	return err == nil && errOld == nil && older(next, old)
+}
+
+// older compares versions. What follows a hyphen is an order only if it names a pre-release: in builds of users, such
+// as v0.32.3-fips, it is a name, or a number that is compared as a text.
+func older(v, than *version.Version) bool {
+	switch next, old := coreOf(v), coreOf(than); {
+	case next.LessThan(old):
+		return true
+	case old.LessThan(next) || !isPreRelease(v):
+		return false
+	}
+	return !isPreRelease(than) || v.LessThan(than)
+}
+
+// isPreRelease reports whether a version names a pre-release: -alpha, -beta or -rc.
+func isPreRelease(v *version.Version) bool {
+	return slices.ContainsFunc([]string{"alpha", "beta", "rc"}, func(name string) bool {
+		return strings.HasPrefix(v.PreRelease(), name)
+	})
 }

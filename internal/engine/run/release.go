@@ -102,9 +102,7 @@ func refusedRelease(kind topology.Kind, from, to string) (refused, instead strin
 		}
 		return step.Refused, step.Instead
 	}
-	old, errOld := version.ParseSemantic(from)
-	next, errNext := version.ParseSemantic(to)
-	if errOld != nil || errNext != nil || !next.LessThan(old) {
+	if !release.Older(to, from) {
 		return "", ""
 	}
 	return fmt.Sprintf("%s is older than %s, and etcd may not be able to read data of a newer release", to, from),
