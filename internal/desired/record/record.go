@@ -4,7 +4,6 @@
 package record
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -282,13 +281,23 @@ func ReleaseOf(c *topology.Component, o *unstructured.Unstructured) string {
 
 // ImageTag returns the tag of the image that a workload runs; empty if there is no tag.
 func ImageTag(o *unstructured.Unstructured) string {
+	image := Image(o)
+	if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") && !strings.Contains(image, "@") {
+		return image[at+1:]
+	}
+	return ""
+}
+
+// Image returns the image that a workload runs; empty if there is none.
+func Image(o *unstructured.Unstructured) string {
+	if o == nil {
+		return ""
+	}
 	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
 	for _, c := range containers[:min(1, len(containers))] {
 		m, _ := c.(map[string]any)
-		image := fmt.Sprint(m["image"])
-		if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") && !strings.Contains(image, "@") {
-			return image[at+1:]
-		}
+		image, _ := m["image"].(string)
+		return image
 	}
 	return ""
 }

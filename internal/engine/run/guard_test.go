@@ -265,6 +265,42 @@ func TestReleases(t *testing.T) {
 	}
 }
 
+// A digest says which image runs, and not which release: the same image is no other release.
+func TestTheSameImageIsTheSameRelease(t *testing.T) {
+	const one, other = "sha256:0123456789012345678901234567890123456789012345678901234567890123",
+		"sha256:3210321032103210321032103210321032103210321032103210321032103210"
+	of := func(version, image string) string {
+		return "spec: {version: " + version + ", image: {" + image + "}, shards: [{name: alpha}]}\n"
+	}
+	for name, tc := range map[string]struct {
+		from, to string
+		refused  bool
+	}{
+		"the next release":            {of("v0.31.6", "digest: "+one), of("v0.32.3", "digest: "+one), true},
+		"one with the same flags":     {of("v0.32.0", "digest: "+one), of("v0.32.1", "digest: "+one), true},
+		"a tag beside it":             {of("v0.31.6", "digest: "+one), of("v0.31.6", "tag: v0.32.3, digest: "+one), true},
+		"another image":               {of("v0.31.6", "digest: "+one), of("v0.32.3", "digest: "+other), false},
+		"the tag says its release":    {of("v0.31.6", "digest: "+one), of("v0.32.3", "tag: v0.31.6, digest: "+one), false},
+		"the same release, otherwise": {of("v0.31.6", "digest: "+one), of("v0.31.6", "digest: "+one+", pullPolicy: Always"), false},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, minimal+tc.from, func(t *testing.T, w *world) {
+				w = edited(t, w, tc.to)
+				_, err := w.run(t)
+				if !tc.refused {
+					require.NoError(t, err)
+					return
+				}
+				requireRefused(t, err, []string{"root-shard", "shard/alpha"})
+				require.Contains(t, clierr.Hint(err), "set image.digest to that of v0.32.")
+				require.Empty(t, w.rt.Calls())
+				w.up.Options.AllowReleaseChange = true
+				w.mustRun(t)
+			})
+		})
+	}
+}
+
 // The tag of the user's own server is not a release of kcp: it may become any other one, and the server one of kcp.
 func TestReleasesOfTheUsersServers(t *testing.T) {
 	own := func(tag string) string {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
@@ -20,20 +21,35 @@ import (
 // nextRelease refuses to skip a kcp release, and to return to an earlier one. It compares with what runs, and with the
 // release that wrote the data, not with a file: data outlives what runs.
 func (g *guard) nextRelease(ctx context.Context) error {
-	if g.Options.AllowReleaseChange {
-		return nil
-	}
 	var errs []error
 	for _, it := range g.res.Plan.Items {
 		c := g.Topology.Component(it.Component)
-		workload := plan.HasPods(it.Kind)
-		if c == nil || c.Custom != nil || !workload || it.Action != plan.Change && it.Action != plan.Create ||
-			wasCustom(c, it.Live) {
+		if c == nil || c.Custom != nil || !plan.HasPods(it.Kind) || it.Want == nil || wasCustom(c, it.Live) {
 			continue
 		}
-		errs = append(errs, g.nextReleaseOf(ctx, it, c, g.before.Data[c.ID()].Release))
+		wrote := g.before.Data[c.ID()].Release
+		err := g.sameImage(it, c, wrote)
+		if err == nil && (it.Action == plan.Change || it.Action == plan.Create) {
+			err = g.nextReleaseOf(ctx, it, c, wrote)
+		}
+		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// sameImage refuses another release for an image that stays the same: a digest says which image it is, and not which
+// release. The component would get the flags of that release, and the record would say that it has written the data.
+// This machine runs no images.
+func (g *guard) sameImage(it plan.Item, c *topology.Component, wrote string) error {
+	image := record.Image(it.Want)
+	if g.Options.AllowReleaseChange || c.Kind == topology.Etcd || c.Cluster.Local || wrote == "" || wrote == c.Version ||
+		!strings.Contains(image, "@") || image != record.Image(it.Live) {
+		return nil
+	}
+	return clierr.New(clierr.Failed,
+		fmt.Sprintf("set image.digest to that of %s; if this component is to stay as it is, set its image.tag to %s, too; "+
+			"if the image is of %s, and the setup was wrong: %s", c.Version, wrote, c.Version, risk.ReleaseChange.Flag()),
+		"%s runs %s as kcp %s, and the setup has the same image for kcp %s", c.ID(), image, wrote, c.Version)
 }
 
 // wasCustom reports whether a server of virtual workspaces runs a user's program, whose tag is not a kcp release.
@@ -61,6 +77,9 @@ func (g *guard) nextReleaseOf(ctx context.Context, it plan.Item, c *topology.Com
 		what += " kcp"
 	}
 	for _, from := range from {
+		if g.Options.AllowReleaseChange {
+			continue
+		}
 		if refused, instead := refusedRelease(c.Kind, from, next); refused != "" {
 			return clierr.New(clierr.Failed, instead+"; to do it anyway: "+risk.ReleaseChange.Flag(),
 				"%s %s %s: %s", c.ID(), what, from, refused)
