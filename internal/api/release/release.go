@@ -64,6 +64,40 @@ var kubernetes = []struct {
 	{version.MustParseSemantic("v0.32.0"), "v1.36.0"},
 }
 
+// etcds are the minor releases of the etcd inside kcp, by the kcp release that first used each, oldest first (kcp:
+// go.mod).
+var etcds = []struct {
+	from    *version.Version
+	release string
+}{
+	{version.MustParseSemantic("v0.28.0"), "v3.5"},
+	{version.MustParseSemantic("v0.30.0"), "v3.6"},
+}
+
+// EmbeddedEtcd returns the minor release of the etcd inside a kcp release, such as v3.6. For anything that is not a
+// version, it is the one of Newest.
+func EmbeddedEtcd(v string) string {
+	want, err := core(v)
+	if err != nil {
+		want = version.MustParseSemantic(Newest)
+	}
+	out := etcds[0].release
+	for _, e := range etcds {
+		if want.AtLeast(e.from) {
+			out = e.release
+		}
+	}
+	return out
+}
+
+// EtcdGoesBack reports whether the etcd inside a kcp release does not start with data of the one inside another
+// release: a member of an earlier minor release ends at once (etcd: server/etcdserver/api/membership/downgrade.go).
+func EtcdGoesBack(from, to string) bool {
+	_, errFrom := core(from)
+	_, errTo := core(to)
+	return errFrom == nil && errTo == nil && EmbeddedEtcd(to) < EmbeddedEtcd(from)
+}
+
 // feature is what some releases have and others do not.
 type feature struct {
 	// enabled returns its field of Features.

@@ -72,3 +72,18 @@ func TestGates(t *testing.T) {
 	}
 	require.Contains(t, release.Gates(release.Newest), "AllAlpha")
 }
+
+// What go.mod of the releases has.
+func TestEmbeddedEtcd(t *testing.T) {
+	for v, want := range map[string]string{
+		"v0.28.0": "v3.5", "v0.29.3": "v3.5", "v0.30.0": "v3.6", "v0.30.3": "v3.6", "v0.31.6": "v3.6", "v0.32.3": "v3.6",
+		"v0.27.1": "v3.5", "main": "v3.6",
+	} {
+		require.Equal(t, want, release.EmbeddedEtcd(v), v)
+	}
+	require.True(t, release.EtcdGoesBack("v0.30.0", "v0.29.3"))
+	require.True(t, release.EtcdGoesBack("v0.32.3", "v0.28.0"))
+	for from, to := range map[string]string{"v0.29.3": "v0.30.0", "v0.32.3": "v0.30.0", "main": "v0.29.3", "v0.30.0": ""} {
+		require.False(t, release.EtcdGoesBack(from, to), "%s to %s", from, to)
+	}
+}

@@ -317,6 +317,11 @@ func (c *Component) ownExternalURL() string {
 	return ""
 }
 
+// KeepsEmbeddedEtcd reports whether c has an embedded etcd whose data outlives its process.
+func (c *Component) KeepsEmbeddedEtcd() bool {
+	return c.Storage != nil && c.Storage.Embedded && !c.Storage.Ephemeral
+}
+
 // ownVirtualWorkspaceURL is the URL of virtual workspaces if the component serves them itself.
 func (c *Component) ownVirtualWorkspaceURL() string {
 	switch {

@@ -265,6 +265,47 @@ func TestReleases(t *testing.T) {
 	}
 }
 
+// An embedded etcd does not start with data of a newer minor release. Only who knows that there is none may go back.
+func TestEmbeddedEtcdsDoNotGoBack(t *testing.T) {
+	of := func(version, etcd string) string {
+		return "spec: {version: " + version + ", etcd: {managed: {image: \"e:v3.6.16\"}}, shards: [{name: alpha, etcd: {" + etcd + "}}]}\n"
+	}
+	for name, tc := range map[string]struct {
+		from, to, etcd string
+		refused        bool
+	}{
+		"another minor release": {"v0.30.0", "v0.29.3", "embedded: {}", true},
+		"several":               {"v0.32.3", "v0.28.0", "embedded: {}", true},
+		"the same etcd":         {"v0.31.6", "v0.30.3", "embedded: {}", false},
+		"forward":               {"v0.29.3", "v0.30.3", "embedded: {}", false},
+		"it keeps no data":      {"v0.30.0", "v0.29.3", "embedded: {ephemeral: true}", false},
+		"an etcd of its own":    {"v0.30.0", "v0.29.3", "managed: {}", false},
+	} {
+		for when, down := range map[string]bool{"running": false, "after down": true} {
+			t.Run(name+"/"+when, func(t *testing.T) {
+				inWorld(t, minimal+of(tc.from, tc.etcd), func(t *testing.T, w *world) {
+					w = edited(t, w, of(tc.to, tc.etcd))
+					if down {
+						require.NoError(t, w.down(t, false))
+					}
+					w.up.Options.AllowReleaseChange = true
+					if !tc.refused {
+						w.mustRun(t)
+						return
+					}
+					_, err := w.run(t)
+					requireRefused(t, err, []string{"shard/alpha"})
+					require.Contains(t, clierr.Hint(err), "restore a backup from before the upgrade")
+					require.Contains(t, clierr.Hint(err), "if "+tc.from+" has never started here: ")
+					require.Empty(t, w.rt.Calls())
+					w.up.Options.AllowDataChange = []topology.ID{"shard/alpha"}
+					w.mustRun(t)
+				})
+			})
+		}
+	}
+}
+
 // A digest says which image runs, and not which release: the same image is no other release.
 func TestTheSameImageIsTheSameRelease(t *testing.T) {
 	const one, other = "sha256:0123456789012345678901234567890123456789012345678901234567890123",

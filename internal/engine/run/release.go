@@ -77,6 +77,14 @@ func (g *guard) nextReleaseOf(ctx context.Context, it plan.Item, c *topology.Com
 		what += " kcp"
 	}
 	for _, from := range from {
+		if c.KeepsEmbeddedEtcd() && !g.mayLose(c.ID()) && release.EtcdGoesBack(from, next) {
+			return clierr.New(clierr.Failed,
+				"stay on "+from+" or a newer release; to go back, restore a backup from before the upgrade: kcpctl restore; "+
+					"if "+from+" has never started here: kcpctl up "+risk.ReleaseChange.Flag()+" "+
+					risk.DataChange.Of(string(c.ID())),
+				"%s %s %s, with an embedded etcd %s: the one of %s is %s, and does not start with this data", c.ID(), what,
+				from, release.EmbeddedEtcd(from), next, release.EmbeddedEtcd(next))
+		}
 		if g.Options.AllowReleaseChange {
 			continue
 		}
