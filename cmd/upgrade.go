@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -13,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type upgradeOptions struct {
@@ -36,9 +38,10 @@ components keep running the previous release. Shards do not depend on one anothe
 several of them at a time. The replicas of a shard are still replaced one after another.
 
 To continue, rerun the command or run kcpctl up. To go back, set the previous version in the file and
-run kcpctl up --allow release-change. kcp does not support skipping minor releases; kcpctl compares with
-the running release, not with the one in the file. Components with an image tag or digest of their own
-are not upgraded.`,
+run kcpctl up --allow release-change. From kcp v0.30 on, components with an embedded etcd cannot go back
+to v0.29 or an earlier release, except with a backup. kcp does not support skipping minor releases;
+kcpctl compares with the running release, not with the one in the file. Components with an image tag of
+their own are not upgraded. If the file sets a digest, change it before the upgrade.`,
 		Example:           "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
 		Args:              oneArg("version"),
 		RunE:              withArg(&o.version, o.run),
@@ -60,24 +63,18 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 		return err
 	}
 	from := before.file.Setup.Spec.Version
-	step, err := o.step(from)
+	step, err := release.StepTo(from, o.version)
+	if err != nil {
+		return clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
+	}
+	s, err := o.edited(before)
 	if err != nil {
 		return err
 	}
-	edited := before.file
-	if from != o.version {
-		if edited, err = before.file.SetVersion(o.version); err != nil {
-			return err
-		}
-	}
-	s, err := before.with(edited)
-	if err != nil {
+	if err := errors.Join(o.checkImages(s), o.checkFlags(s, step)); err != nil {
 		return err
 	}
-	if err := o.checkFlags(s, step); err != nil {
-		return err
-	}
-	o.noteChanges(s, step)
+	o.noteChanges(s, step, from)
 	up := upRun{
 		header: fmt.Sprintf("upgrade kcp %q from %s to %s", s.topology.Name, from, o.version), wait: o.edit.wait,
 		options: run.UpOptions{
@@ -88,29 +85,51 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 		return o.edit.preview(ctx, before, s, up)
 	}
 	if err := s.connectToApply(ctx); err != nil {
-		return o.explain(err, from)
+		return err
 	}
 	defer s.close()
-	up.options.Edit = before.writeEdit(s)
+	up.options.Edit = o.write(before, s)
 	res, err := up.run(ctx, s)
 	if err != nil {
-		return o.explain(err, from)
+		return o.explain(err, s, from)
 	}
 	o.printResult(s, res)
 	return nil
 }
 
-// step is the way from one release to the wanted one. It fails if kcp does not support it.
-func (o *upgradeOptions) step(from string) (release.Step, error) {
-	step, err := release.StepTo(from, o.version)
+// edited returns the session with the new release in the setup file.
+func (o *upgradeOptions) edited(before *session) (*session, error) {
+	if before.file.Setup.Spec.Version == o.version {
+		return before.with(before.file)
+	}
+	file, err := before.file.SetVersion(o.version)
 	if err != nil {
-		return step, clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
+		return nil, err
 	}
-	if step.Refused != "" && !o.releaseChange { // the running release is also compared, before anything is written
-		return step, clierr.New(clierr.BadInput, step.Instead+"; to upgrade anyway, add "+risk.ReleaseChange.Flag(),
-			"cannot upgrade: %s", step.Refused)
+	return before.with(file)
+}
+
+// write returns what writes the edit into the setup file; nil if the edit changes nothing.
+func (o *upgradeOptions) write(before, after *session) func() error {
+	write := before.writeEdit(after)
+	if write == nil {
+		return nil
 	}
-	return step, nil
+	return func() error {
+		err := write()
+		after.written = err == nil
+		return err
+	}
+}
+
+// checkImages rejects an upgrade after which no server would run the new release.
+func (o *upgradeOptions) checkImages(s *session) error {
+	kept := pinned(s.topology, o.version)
+	if len(kept) == 0 || len(kept) < len(kcpServers(s.topology)) {
+		return nil
+	}
+	return clierr.New(clierr.BadInput, "change or remove "+imageFields(kept[0])+" in "+o.setup.file,
+		"no server would run kcp %s: the setup file sets the image %s", o.version, kept[0].Image)
 }
 
 // checkFlags rejects extraArgs with flags that the new release no longer has: its servers would not start.
@@ -131,62 +150,115 @@ func (o *upgradeOptions) checkFlags(s *session, step release.Step) error {
 }
 
 // noteChanges prints what the new release changes, and which components are not upgraded.
-func (o *upgradeOptions) noteChanges(s *session, step release.Step) {
+func (o *upgradeOptions) noteChanges(s *session, step release.Step, from string) {
 	for _, flag := range step.Gone {
 		o.env.note("kcp " + o.version + " does not have the flag " + flag + ": kcpctl no longer sets it")
 	}
-	for _, n := range slices.Concat(step.Notes, pinned(s.topology, o.version)) {
+	for _, n := range slices.Concat(step.Notes, pinnedNotes(s.topology, o.version)) {
 		o.env.note(n)
+	}
+	if all := cannotReturn(s.topology, from); len(all) > 0 {
+		o.env.note(fmt.Sprintf("%s: the embedded etcd changes from %s to %s, and cannot return. To go back to %s, you need "+
+			"a backup from before the upgrade: kcpctl backup create", gather.Few(all, gather.Listed, ", "),
+			release.EmbeddedEtcd(from), release.EmbeddedEtcd(o.version), from))
 	}
 }
 
-// pinned are notes about components that keep the image that the file sets: one note for each image.
-func pinned(t *topology.Topology, version string) []string {
-	var out, images []string
-	keep := map[string][]*topology.Component{}
+// cannotReturn are the components that cannot return to a release, because their embedded etcd would not start.
+func cannotReturn(t *topology.Topology, from string) []string {
+	var out []string
 	for _, c := range t.Servers() {
-		if strings.HasSuffix(c.Image, ":"+version) {
+		if c.KeepsEmbeddedEtcd() && release.EtcdGoesBack(c.Version, from) {
+			out = append(out, string(c.ID()))
+		}
+	}
+	return out
+}
+
+// kcpServers are the servers of kcp, without the user's own ones, whose images have other tags.
+func kcpServers(t *topology.Topology) []*topology.Component {
+	return slices.DeleteFunc(t.Servers(), func(c *topology.Component) bool { return c.Custom != nil })
+}
+
+// byDigest reports whether the image of a component has a digest, which does not say a release.
+func byDigest(c *topology.Component) bool { return strings.Contains(c.Image, "@") && !c.Cluster.Local }
+
+// pinned are the servers that keep the image that the file sets, which is not of the release. This machine runs no
+// images.
+func pinned(t *topology.Topology, version string) []*topology.Component {
+	return slices.DeleteFunc(kcpServers(t), func(c *topology.Component) bool {
+		return strings.HasSuffix(c.Image, ":"+version) || (byDigest(c) || c.Cluster.Local) && c.Version == version
+	})
+}
+
+// imageFields are the fields of the setup file that decide the image of a component.
+func imageFields(c *topology.Component) string {
+	if byDigest(c) {
+		return "image.tag and image.digest"
+	}
+	return "image.tag"
+}
+
+// pinnedNotes are notes about images that the file sets: one note for each.
+func pinnedNotes(t *topology.Topology, version string) []string {
+	var out, images []string
+	same := map[string][]*topology.Component{}
+	kept := pinned(t, version)
+	for _, c := range kcpServers(t) {
+		if !byDigest(c) && !slices.Contains(kept, c) {
 			continue
 		}
-		if keep[c.Image] == nil {
+		if same[c.Image] == nil {
 			images = append(images, c.Image)
 		}
-		keep[c.Image] = append(keep[c.Image], c)
+		same[c.Image] = append(same[c.Image], c)
 	}
 	for _, image := range images {
-		c := keep[image][0]
+		c := same[image][0]
 		names := string(c.ID())
-		if more := len(keep[image]) - 1; more > 0 {
+		if more := len(same[image]) - 1; more > 0 {
 			names += fmt.Sprintf(" and %d more", more)
 		}
-		field := "image.tag"
-		if strings.Contains(image, "@") {
-			field = "image.digest"
+		note := fmt.Sprintf("%s: the image %s must be that of %s", names, image, version)
+		if slices.Contains(kept, c) {
+			note = fmt.Sprintf("%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the setup "+
+				"file", names, image, c.Version, imageFields(c))
 		}
-		out = append(out, fmt.Sprintf(
-			"%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the setup file",
-			names, image, c.Version, field))
+		out = append(out, note)
 	}
 	return out
 }
 
 func (o *upgradeOptions) printResult(s *session, res *run.Result) {
+	except := ""
+	if kept := pinned(s.topology, o.version); len(kept) > 0 {
+		except = ", except " + gather.Few(mapped(kept, func(c *topology.Component) string {
+			return fmt.Sprintf("%s (%s)", c.ID(), c.Image)
+		}), gather.Listed, ", ")
+	}
 	switch w := o.env.Streams.Err; {
 	case o.edit.wait.output != "":
 	case res.Plan.Empty():
-		fmt.Fprintf(w, "\nkcp %q already runs %s: 0 changes.\n", s.topology.Name, o.version)
+		fmt.Fprintf(w, "\nkcp %q already runs %s%s: 0 changes.\n", s.topology.Name, o.version, except)
 	default:
-		fmt.Fprintf(w, "\nkcp %q now runs %s.\n", s.topology.Name, o.version)
+		fmt.Fprintf(w, "\nkcp %q now runs %s%s.\n", s.topology.Name, o.version, except)
 	}
 }
 
-// explain adds to an error how to continue, and how to go back.
-func (o *upgradeOptions) explain(err error, from string) error {
+// explain adds to an error how to continue, and how to go back, once the setup file is edited. Before that, nothing has
+// changed, and the error says what to do.
+func (o *upgradeOptions) explain(err error, s *session, from string) error {
+	if !s.written {
+		return err
+	}
 	up := o.setup.command("up")
 	hint := "components that were not reached still run as before; fix the cause and rerun this command, or run " + up
-	if from != o.version {
-		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s %s",
-			from, o.setup.file, up, risk.ReleaseChange.Flag())
+	if all := cannotReturn(s.topology, from); len(all) > 0 {
+		hint += fmt.Sprintf("; once kcp %s has started with an embedded etcd, as in %s, it cannot go back to %s without a "+
+			"backup from before the upgrade", o.version, gather.Few(all, gather.Listed, ", "), from)
+	} else {
+		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s %s", from, o.setup.file, up,
+			risk.ReleaseChange.Flag())
 	}
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }

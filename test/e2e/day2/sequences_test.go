@@ -58,7 +58,7 @@ func mistakes() []move {
 			q.Kcpctl(t, "up", "--kcp-bin-dir", framework.Given(t, "E2E_KCP_OLDER_BIN_DIR")).Refused(t, 1, "root-shard", "v0.32.3", "--allow release-change")
 		}},
 		{"a release too far", func(t *testing.T, q *sequence) {
-			q.Kcpctl(t, "upgrade", "v0.34.0").Refused(t, 2, "v0.34.0", "hint: ")
+			q.Kcpctl(t, "upgrade", "v0.34.0").Refused(t, 1, "v0.34.0", "hint: ")
 		}},
 		{"the cache server is not a shard", func(t *testing.T, q *sequence) {
 			q.Kcpctl(t, "remove-shard", "cache", "--purge", "--yes").Refused(t, 2, `"cache"`, "kcpctl status")

@@ -1,0 +1,49 @@
+package cmd
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+// The last line of an upgrade says what was not upgraded.
+func TestUpgradeSaysWhatKeepsItsImage(t *testing.T) {
+	for spec, want := range map[string]string{
+		"version: v0.32.3, shards: [{name: alpha}]":                                                                  "now runs v0.32.3.",
+		"version: v0.32.3, shards: [{name: alpha, image: {tag: v0.31.6}}]":                                           "now runs v0.32.3, except shard/alpha (ghcr.io/kcp-dev/kcp:v0.31.6).",
+		"version: v0.32.3, frontProxies: [{name: main, image: {tag: main}}]":                                         "now runs v0.32.3, except front-proxy/main (ghcr.io/kcp-dev/kcp:main).",
+		"version: v0.32.3, virtualWorkspaces: [{name: own, command: [/own], image: {repository: own, tag: v1.0.0}}]": "now runs v0.32.3.",
+	} {
+		env, _, errs := fakeEnv()
+		o := &upgradeOptions{env: env, version: "v0.32.3"}
+		s := &session{topology: topologytest.Build(t, "spec: {"+spec+"}\n")}
+		o.printResult(s, &run.Result{Plan: &plan.Plan{Items: []plan.Item{{Action: plan.Change}}}})
+		require.Contains(t, errs.String(), want)
+		o.printResult(s, &run.Result{Plan: &plan.Plan{}})
+		require.Contains(t, errs.String(), "already runs v0.32.3")
+	}
+}
+
+// An error before the edit of the file keeps its own next step. Afterwards, the way back is one that exists.
+func TestUpgradeExplainsTheWayBack(t *testing.T) {
+	refused := clierr.New(clierr.Failed, "upgrade to the last v0.31 first", "root-shard runs kcp v0.30.3")
+	of := func(written bool, spec, from string) string {
+		o := &upgradeOptions{}
+		o.setup.file = "kcp.yaml"
+		s := &session{topology: topologytest.Build(t, "spec: {"+spec+"}\n"), written: written}
+		err := o.explain(refused, s, from)
+		require.True(t, errors.Is(err, refused))
+		return clierr.Hint(err)
+	}
+	require.Equal(t, "upgrade to the last v0.31 first", of(false, "version: v0.32.3", "v0.30.3"))
+	require.Contains(t, of(true, "version: v0.30.3", "v0.29.3"), "to go back, set spec.version to v0.29.3 in kcp.yaml")
+	embedded := of(true, "version: v0.30.3, shards: [{name: alpha, etcd: {embedded: {}}}]", "v0.29.3")
+	require.Contains(t, embedded, "as in shard/alpha, it cannot go back to v0.29.3 without a backup")
+	require.NotContains(t, embedded, "--allow")
+}
