@@ -9,12 +9,14 @@ import (
 
 	"github.com/stretchr/testify/assert"
 	"github.com/stretchr/testify/require"
+	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -192,23 +194,78 @@ func TestTheAdministratorOfANamespaceCanUseIt(t *testing.T) {
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
 }
 
+// A namespace that the setup has created does not have to be patched: its labels are for people. The administrator of
+// the namespace may not, and neither may the job that renews certificates.
+func TestANamespaceOfTheSetupNeedsNoPatch(t *testing.T) {
+	t.Parallel()
+	for _, user := range []string{"tenant", "renewer"} {
+		t.Run(user, func(t *testing.T) {
+			t.Parallel()
+			f := newRecorded(t, sharded)
+			admin := f.runtime(f.topology)
+			f.up(admin, run.PlanOptions{})
+			f.tenant(admin.clusters.home, "tenant")
+			inNamespace, inCluster := facts.RulesToApply(f.namespace, f.objects(admin))
+			require.Empty(t, inCluster)
+			f.bind(admin, "renewer", inNamespace)
+
+			r := f.runtime(f.parse(f.named(sharded), user))
+			require.True(t, f.upSoon(r).Empty())
+			service := r.topology.Component("root-shard").Object()
+			require.NoError(t, admin.clusters.home.Resource(kind.Service.GVR()).Delete(t.Context(), service, metav1.DeleteOptions{}))
+			require.Equal(t, []string{"create Service/" + service}, changes(f.up(r, run.PlanOptions{})))
+
+			f.label(t, admin, topology.LabelSetup, "changed")
+			p, err := f.planWith(r, run.PlanOptions{})
+			require.NoError(t, err)
+			require.Empty(t, changes(p))
+			notes := strings.Join(p.Notes(), "\n")
+			require.Equal(t, "Namespace/"+f.namespace+": its labels and annotations stay as they are, because the user may not patch namespaces", notes)
+		})
+	}
+}
+
+// bind gives a user some permissions in the fixture's namespace.
+func (f *fixture) bind(r *Runtime, user string, all []rbacv1.PolicyRule) {
+	f.t.Helper()
+	var rules []any
+	for _, rule := range all {
+		raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&rule)
+		require.NoError(f.t, err)
+		rules = append(rules, raw)
+	}
+	const group = "rbac.authorization.k8s.io"
+	f.create(f.t, r, group+"/v1", "Role", "roles", user, map[string]any{"rules": rules})
+	f.create(f.t, r, group+"/v1", "RoleBinding", "rolebindings", user, map[string]any{
+		"subjects": []any{map[string]any{"kind": "User", "name": user, "apiGroup": group}},
+		"roleRef":  map[string]any{"kind": "Role", "name": user, "apiGroup": group},
+	})
+}
+
+// upSoon brings a setup up as a user whose permissions take a moment.
+func (f *fixture) upSoon(r *Runtime) *plan.Plan {
+	f.t.Helper()
+	require.EventuallyWithT(f.t, func(c *assert.CollectT) {
+		r.clusters.previous.reset()
+		_, err := f.planWith(r, run.PlanOptions{})
+		assert.NoError(c, err)
+	}, time.Minute, 50*time.Millisecond)
+	return f.up(r, run.PlanOptions{})
+}
+
+// tenant lets a user do in a place what the administrator of a namespace may.
+func (f *fixture) tenant(cl *cluster.Client, user string) {
+	f.t.Helper()
+	f.grant(at(cl), "RoleBinding", user, "system:aggregate-to-admin", "system:aggregate-to-edit", "system:aggregate-to-view")
+}
+
 // A job that takes backups reads everything that it needs with its permissions, and may write nothing.
 func TestBackupsNeedFewPermissions(t *testing.T) {
 	t.Parallel()
 	f := newRecorded(t, sharded)
 	admin := f.runtime(f.topology)
 	f.up(admin, run.PlanOptions{})
-	var rules []any
-	for _, rule := range facts.RulesToBackUp(f.namespace) {
-		raw, err := runtime.DefaultUnstructuredConverter.ToUnstructured(&rule)
-		require.NoError(t, err)
-		rules = append(rules, raw)
-	}
-	f.create(t, admin, "rbac.authorization.k8s.io/v1", "Role", "roles", "backup", map[string]any{"rules": rules})
-	f.create(t, admin, "rbac.authorization.k8s.io/v1", "RoleBinding", "rolebindings", "backup", map[string]any{
-		"subjects": []any{map[string]any{"kind": "User", "name": "saver", "apiGroup": "rbac.authorization.k8s.io"}},
-		"roleRef":  map[string]any{"kind": "Role", "name": "backup", "apiGroup": "rbac.authorization.k8s.io"},
-	})
+	f.bind(admin, "saver", facts.RulesToBackUp(f.namespace))
 	r := f.runtime(f.parse(f.named(sharded), "saver"))
 	root := f.topology.Component("etcd/root")
 	require.EventuallyWithT(t, func(c *assert.CollectT) {

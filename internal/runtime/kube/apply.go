@@ -54,7 +54,10 @@ func (a *applier) applyOne(ctx context.Context, it plan.Item, force bool) error 
 		}
 	}
 	out, err := cl.Apply(ctx, it.Want, object.ApplyOptions{Force: force})
-	if err != nil {
+	switch {
+	case isOptionalPatch(it, err):
+		return nil
+	case err != nil:
 		return cl.Rejected(it.Ref, err)
 	}
 	if it.Kind == kind.Namespace.Kind {

@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -88,10 +89,7 @@ func (p *planner) compare(
 		return it, nil, nil // a dry run fails in a namespace that does not exist
 	}
 	if it.Kind == kind.Namespace.Kind && !ownsNamespace(p.topology, s.namespace) {
-		it.Action = plan.Unchanged
-		it.Live = s.namespace
-		it.Merged = s.namespace
-		return it, nil, nil
+		return unchanged(it, s.namespace), nil, nil
 	}
 	k, err := kind.Of(it.GroupVersionKind)
 	if err != nil {
@@ -103,9 +101,7 @@ func (p *planner) compare(
 		}
 	}
 	if k.Shared && it.Live != nil && !older(it.Live, it.Want) {
-		it.Action = plan.Unchanged
-		it.Merged = it.Live
-		return it, nil, nil
+		return unchanged(it, it.Live), nil, nil
 	}
 	if k.Definition != "" {
 		if served, err := s.Serves(ctx, k); !served || err != nil {
@@ -118,7 +114,10 @@ func (p *planner) compare(
 	fields, err := it.DryRun(func(force bool) (*unstructured.Unstructured, error) {
 		return s.Apply(ctx, want, object.ApplyOptions{DryRun: true, Force: force})
 	})
-	if err != nil {
+	switch {
+	case isOptionalPatch(it, err):
+		return withoutPatch(it), nil, nil
+	case err != nil:
 		return it, nil, s.Rejected(it.Ref, err)
 	}
 	return it, append(owner, it.Settle(fields, force)...), nil
@@ -126,6 +125,34 @@ func (p *planner) compare(
 
 func item(o render.Object, a plan.Action) plan.Item {
 	return plan.Item{Ref: o.Ref(), Component: o.Component, Action: a, Want: o.Unstructured}
+}
+
+// unchanged returns an item that leaves a live object as it is.
+func unchanged(it plan.Item, live *unstructured.Unstructured) plan.Item {
+	it.Action, it.Live, it.Merged = plan.Unchanged, live, live
+	return it
+}
+
+// isOptionalPatch reports whether an apply failed because the user may not patch the setup's namespace. Its labels are
+// for people: neither the role admin nor the rules of the renewal job include this permission.
+func isOptionalPatch(it plan.Item, err error) bool {
+	return it.Kind == kind.Namespace.Kind && cluster.IsDenied(err)
+}
+
+// withoutPatch leaves the namespace as it is, with a note if it lacks labels.
+func withoutPatch(it plan.Item) plan.Item {
+	lacks := func(have, want map[string]string) bool {
+		for key, value := range want {
+			if have[key] != value {
+				return true
+			}
+		}
+		return false
+	}
+	if lacks(it.Live.GetLabels(), it.Want.GetLabels()) || lacks(it.Live.GetAnnotations(), it.Want.GetAnnotations()) {
+		it.Note = "its labels and annotations stay as they are, because the user may not patch namespaces"
+	}
+	return unchanged(it, it.Live)
 }
 
 // older reports whether a shared object is from an earlier release. An object without a release was not made by kcpctl,

@@ -9,11 +9,15 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/retry"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/inventory"
 )
 
@@ -89,6 +93,24 @@ func TestCreateNamespace(t *testing.T) {
 			require.Equal(t, tc.made, owned)
 		})
 	}
+}
+
+// A user who may create the namespace and not patch it gets one without labels.
+func TestANamespaceIsCreatedWithoutThePermissionToPatchIt(t *testing.T) {
+	const path = "/api/v1/namespaces"
+	denied := answer{http.StatusForbidden, `{"apiVersion": "v1", "kind": "Status", "status": "Failure", "code": 403, "reason": "Forbidden",
+		"message": "namespaces \"kcp\" is forbidden: User \"ann\" cannot patch resource \"namespaces\""}`}
+	r, made := scripted(t, map[string][]answer{
+		"GET " + path + "/kube-system": {refuse(http.StatusForbidden, "Forbidden")},
+		"POST " + path:                 {{http.StatusCreated, `{"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "kcp"}}`}},
+		"PATCH " + path + "/kcp":       {denied},
+	})
+	ns := &unstructured.Unstructured{}
+	ns.SetGroupVersionKind(kind.Namespace.GroupVersionKind)
+	ns.SetName("kcp")
+	ref := plan.RefOf("eu", ns)
+	require.NoError(t, r.Apply(t.Context(), []plan.Item{{Ref: ref, Action: plan.Create, Want: ns}}, run.PlanOptions{}))
+	require.Len(t, *made, 3)
 }
 
 // Another writer of the Secret of an inventory does not end a run.
