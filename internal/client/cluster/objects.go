@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"slices"
 
@@ -126,10 +127,13 @@ func (c *Client) ReadNamespace(ctx context.Context) (*unstructured.Unstructured,
 	return ns, nil
 }
 
+// ErrTerminating means that a setup's namespace is being deleted.
+var ErrTerminating = errors.New("is being deleted")
+
 // Terminating is the error for a setup's namespace that is being deleted.
 func (c *Client) Terminating() error {
 	return clierr.New(clierr.Failed, "wait until it is gone: "+c.Kubectl("wait --for=delete namespace/"+c.Namespace),
-		"Namespace/%s (%s) is being deleted", c.Namespace, c.Where())
+		"Namespace/%s (%s) %w", c.Namespace, c.Where(), ErrTerminating)
 }
 
 // slim removes from an object what kcpctl never reads: its managed fields, about half of the memory that it takes.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -38,7 +40,7 @@ func (w *inventoryWriter) begin(ctx context.Context, p *plan.Plan, rec *record.R
 	w.begun = w.self()
 	written := rec
 	begin := func(ctx context.Context, cl *cluster.Client) error {
-		return w.inventories.Update(ctx, cl, func(inv *inventory.Inventory) {
+		return w.update(ctx, cl, p, func(inv *inventory.Inventory) {
 			inv.Kinds = inventory.GroupKinds(cl, p.Items, inv.Kinds...)
 			inv.Applying = fmt.Sprintf("since %s by %s", w.now().UTC().Format(time.RFC3339), w.holder)
 			w.installation.setOwner(cl, inv, rec)
@@ -128,11 +130,23 @@ func (w *inventoryWriter) user() string { return w.holder.User + "@" + w.holder.
 func (w *inventoryWriter) settle(
 	ctx context.Context, cl *cluster.Client, p *plan.Plan, rec *record.Record, also func(*inventory.Inventory),
 ) error {
-	return w.inventories.Update(ctx, cl, func(inv *inventory.Inventory) {
+	return w.update(ctx, cl, p, func(inv *inventory.Inventory) {
 		inv.Kinds, inv.Applying = inventory.GroupKinds(cl, wanted(p)), ""
 		w.installation.setOwner(cl, inv, rec)
 		also(inv)
 	})
+}
+
+// update changes the inventory on a cluster. Where the namespace does not exist and the plan wants nothing, there is no
+// inventory to write: nothing was applied there yet, or a purge has deleted it all.
+func (w *inventoryWriter) update(
+	ctx context.Context, cl *cluster.Client, p *plan.Plan, change func(*inventory.Inventory),
+) error {
+	err := w.inventories.Update(ctx, cl, change)
+	if apierrors.IsNotFound(err) && cl != w.clusters.home && len(inventory.GroupKinds(cl, wanted(p))) == 0 {
+		return nil
+	}
+	return err
 }
 
 // dropEmptyPrevious forgets those previous clusters on which nothing is left, not even data.
@@ -155,7 +169,7 @@ func (w *inventoryWriter) dropEmptyPrevious(ctx context.Context) error {
 			kept = append(kept, cl)
 			continue
 		}
-		if err := w.purger.purgeCluster(ctx, cl); err != nil {
+		if err := w.purger.leave(ctx, cl); err != nil {
 			return err
 		}
 	}

@@ -189,6 +189,7 @@ func TestARenamedClusterIsTheSame(t *testing.T) {
 			}, time.Minute, 50*time.Millisecond)
 			require.Zero(t, p.Count(plan.Delete), changes(p))
 			require.Empty(t, next.clusters.previous.found)
+			require.Empty(t, next.clusters.previous.notified, "the setup still has it")
 		})
 	}
 }

@@ -39,10 +39,19 @@ type previousClusters struct {
 // results are the results of a search.
 type results struct {
 	found       []*cluster.Client
-	unreachable []inventory.Placement
+	unreachable []absent
 	// kept are in the inventory, and no run waits for them or changes them: places that users have forgotten, and that
 	// cannot be reached, and places of another installation.
 	kept []inventory.Placement
+}
+
+// absent is a place that a run cannot look at.
+type absent struct {
+	inventory.Placement
+	// why is the reason, and next is the next step.
+	why, next string
+	// lost means that the place may be lost for good, so that users may forget it.
+	lost bool
 }
 
 // get returns the previous clusters that have been found.
@@ -56,11 +65,15 @@ func (p *previousClusters) get() []*cluster.Client {
 func (p *previousClusters) placements() []inventory.Placement {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return slices.Concat(p.unreachable, p.kept)
+	var out []inventory.Placement
+	for _, a := range p.unreachable {
+		out = append(out, a.Placement)
+	}
+	return append(out, p.kept...)
 }
 
-// lost are the placements on clusters that cannot be reached, except the ones that users have forgotten.
-func (p *previousClusters) lost() []inventory.Placement {
+// absent are the places that a run cannot look at, except the ones that users have forgotten.
+func (p *previousClusters) absent() []absent {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.unreachable
@@ -130,25 +143,12 @@ const forgottenTimeout = 3 * time.Second
 // means that a cluster of the setup has its name.
 func (p *previousClusters) look(ctx context.Context, out *results, place inventory.Placement, replaced bool,
 	home *inventory.Inventory) error {
-	cl, err := p.client(place)
-	unknown := err
-	if err == nil && place.Forgotten != "" {
-		short, cancel := context.WithTimeout(ctx, forgottenTimeout)
-		err = cl.Connect(short)
-		cancel()
-	} else if err == nil {
-		err = cl.Connect(ctx)
-	}
-	lost := err != nil || cl.UID != place.UID
-	var used bool
-	var owner string
-	if !lost {
-		if used, owner, err = p.holder(ctx, cl, home); err != nil {
-			return err
-		}
+	now, err := p.sight(ctx, place, home)
+	if err != nil {
+		return err
 	}
 	if slices.Contains(p.forget, place.Name) && place.Forgotten == "" {
-		if err := p.mayForget(place, cl, unknown, lost || owner != ""); err != nil {
+		if err := now.mayForget(place); err != nil {
 			return err
 		}
 		place.Forgotten = p.now().UTC().Format(time.RFC3339)
@@ -156,53 +156,111 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 			"reaches it, the run deletes "+
 			"the objects of the setup there", place.Name, place.Context, place.Namespace)
 	}
-	switch {
-	case lost && place.Forgotten != "":
+	switch away := now.away; {
+	case away != nil && place.Forgotten != "":
 		out.kept = append(out.kept, place)
-		return nil
-	case lost && replaced && !p.installation.allowOtherCluster:
-		out.unreachable = append(out.unreachable, place) // verify refuses the cluster that has its name
-		return nil
-	case lost:
-		out.unreachable = append(out.unreachable, place)
-		p.notifyOnce("objects of the setup remain on cluster %s (context %s, namespace %s): %s", place.Name,
-			place.Context, place.Namespace, whyLost(place, unknown))
-		return nil
-	case owner != "" && place.Forgotten == "":
-		p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s; if that is for good: kcpctl up --%s %s",
-			cl.Name, cl.Where(), owner, run.FlagForgetCluster, place.Name)
-	case owner == "" && place.Forgotten != "":
-		p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is removed",
-			place.Name, cl.Where(), place.Forgotten)
-	}
-	switch {
-	case owner != "":
+	case away != nil:
+		away.Placement = place
+		out.unreachable = append(out.unreachable, *away)
+		if replaced && !p.installation.allowOtherCluster {
+			return nil // verify refuses the cluster that has its name
+		}
+		p.notifyOnce("objects of the setup remain on cluster %s (context %s, namespace %s): %s; %s", place.Name,
+			place.Context, place.Namespace, away.why, away.next)
+	case now.owner != "":
 		out.kept = append(out.kept, place)
-	case !used:
-		out.found = append(out.found, cl)
+		if place.Forgotten == "" {
+			p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s; if that is for good: kcpctl up --%s %s",
+				place.Name, now.cluster.Where(), now.owner, run.FlagForgetCluster, place.Name)
+		}
+	case now.used && now.cluster.UID == "" && place.UID != "":
+		out.kept = append(out.kept, place) // it has the UID
+	case now.used:
+	default:
+		out.found = append(out.found, now.cluster)
+		if place.Forgotten != "" {
+			p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is removed",
+				place.Name, now.cluster.Where(), place.Forgotten)
+		}
 	}
 	return nil
 }
 
-// holder reports whether the setup still has a place under another name, or else which other installation has it.
-func (p *previousClusters) holder(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (
-	used bool, owner string, err error,
-) {
-	if used, err = p.stillUsed(ctx, cl); used || err != nil {
-		return used, "", err
-	}
-	owner, err = p.otherOwner(ctx, cl, home)
-	return false, owner, err
+// sight is what a search has found out about a place.
+type sight struct {
+	cluster *cluster.Client
+	// away is why the place cannot be looked at. Nil: it can.
+	away *absent
+	// used means that the setup still has the place, under another name.
+	used bool
+	// owner is the sign that the place belongs to another installation, or "".
+	owner string
 }
 
-// whyLost returns why a cluster cannot be reached, and the next step. unknown is why this machine does not know it.
-func whyLost(place inventory.Placement, unknown error) string {
-	if unknown != nil {
-		return fmt.Sprintf("this machine does not know it: %v; %s", unknown, whoKnows(place, unknown))
+// sight connects to a place and looks at it.
+func (p *previousClusters) sight(ctx context.Context, place inventory.Placement, home *inventory.Inventory) (
+	out sight, err error,
+) {
+	out.cluster, err = p.client(place)
+	if err != nil {
+		out.away = &absent{why: fmt.Sprintf("this machine does not know it: %v", err), next: whoKnows(place, err)}
+		return out, nil
 	}
-	return fmt.Sprintf("the cluster cannot be reached, or the context leads to another one; if the cluster is lost "+
-		"for good: kcpctl up --%s %s",
-		run.FlagForgetCluster, place.Name)
+	cl, short, cancel := out.cluster, ctx, func() {}
+	if place.Forgotten != "" {
+		short, cancel = context.WithTimeout(ctx, forgottenTimeout)
+	}
+	err = cl.Connect(short)
+	cancel()
+	if err != nil || place.UID != "" && cl.UID != "" && cl.UID != place.UID {
+		out.away = lost(place)
+		return out, nil
+	}
+	if err = p.inspect(ctx, &out, place, home); cluster.IsDenied(err) {
+		out.away = &absent{why: err.Error(), next: clierr.Hint(err)}
+		return out, nil
+	}
+	return out, err
+}
+
+// inspect finds out to whom a place belongs whose cluster answers.
+func (p *previousClusters) inspect(
+	ctx context.Context, out *sight, place inventory.Placement, home *inventory.Inventory,
+) (err error) {
+	cl := out.cluster
+	if out.used, err = p.stillUsed(ctx, cl); out.used || err != nil {
+		return err
+	}
+	if cl.UID == "" && place.UID != "" {
+		out.away = &absent{why: "the user may not read namespace kube-system, which identifies the cluster",
+			next: "ask an administrator of the cluster for this permission"}
+		return nil
+	}
+	if _, err := cl.ReadNamespace(ctx); errors.Is(err, cluster.ErrTerminating) {
+		out.away = &absent{why: err.Error(), next: clierr.Hint(err), lost: true}
+		return nil
+	} else if err != nil {
+		return err
+	}
+	there, err := p.installation.inventories.Read(ctx, cl)
+	if err != nil {
+		return err
+	}
+	if cl.UID != place.UID && (there.Owner.Installation == "" ||
+		there.Owner.Installation != home.Owner.Installation) { // the inventory has no UID that could confirm it
+		out.away = lost(place)
+		return nil
+	}
+	out.owner = p.otherOwner(there, home)
+	return nil
+}
+
+// lost is a place that may be lost for good.
+func lost(place inventory.Placement) *absent {
+	return &absent{
+		why: "the cluster cannot be reached, or the context leads to another one", lost: true,
+		next: fmt.Sprintf("if the cluster is lost for good: kcpctl up --%s %s", run.FlagForgetCluster, place.Name),
+	}
 }
 
 // whoKnows returns the next step for a cluster that this machine does not know, and unknown is why.
@@ -215,26 +273,37 @@ func whoKnows(place inventory.Placement, unknown error) string {
 }
 
 // mayForget refuses to forget a cluster that is neither lost nor another installation's, or of which that is not known.
-// unknown is why this machine does not know it.
-func (p *previousClusters) mayForget(place inventory.Placement, cl *cluster.Client, unknown error, lost bool) error {
-	if unknown != nil {
-		return clierr.New(clierr.Failed, whoKnows(place, unknown),
-			"whether cluster %s is lost is not known, because this machine does not know it: %w", place.Name, unknown)
-	}
-	if lost {
+func (s *sight) mayForget(place inventory.Placement) error {
+	switch {
+	case s.away != nil && s.away.lost, s.away == nil && s.owner != "":
 		return nil
+	case s.away != nil:
+		return clierr.New(clierr.Failed, s.away.next,
+			"whether cluster %s is lost is not known: %s", place.Name, s.away.why)
 	}
 	return clierr.New(clierr.Failed, fmt.Sprintf("omit --%s %s: kcpctl up deletes the objects of the setup there",
 		run.FlagForgetCluster, place.Name),
-		"cluster %s (%s) is not lost: it answers", place.Name, cl.Where())
+		"cluster %s (%s) is not lost: it answers", place.Name, s.cluster.Where())
 }
 
 // errOnlyInventory means that neither the setup file nor an earlier run on this machine names a kubeconfig.
 var errOnlyInventory = errors.New("only the inventory names it")
 
-// client returns a client for a previous cluster. It reads no kubeconfig that only the inventory names, because users
-// who may write the inventory would choose a file of this machine, and with it the programs that log in.
+// client returns a client for a previous cluster: with the context that led there from this machine last, because the
+// inventory keeps the first one. It reads no kubeconfig that only the inventory names, because users who may write the
+// inventory would choose a file of this machine, and with it the programs that log in.
 func (p *previousClusters) client(place inventory.Placement) (*cluster.Client, error) {
+	known, _ := p.installation.known.Load() // verify reports a file that is invalid
+	for _, k := range slices.Backward(known) {
+		if place.UID == "" || k.UID != place.UID || k.Namespace != place.Namespace {
+			continue
+		}
+		at := place
+		at.Context, at.Kubeconfig = k.Context, k.Kubeconfig
+		if cl, err := p.newClient(at.Cluster()); err == nil {
+			return cl, nil
+		}
+	}
 	if !p.named(place.Kubeconfig) {
 		return nil, fmt.Errorf("the kubeconfig %s is not read: %w", place.Kubeconfig, errOnlyInventory)
 	}
@@ -266,23 +335,17 @@ func (p *previousClusters) stillUsed(ctx context.Context, cl *cluster.Client) (b
 	return false, nil
 }
 
-// otherOwner returns the sign that a place belongs to another installation, or "". An old Secret that was restored in
-// the place can be that sign, too, so the place is not forgotten.
-func (p *previousClusters) otherOwner(ctx context.Context, cl *cluster.Client, home *inventory.Inventory) (
-	string, error,
-) {
-	there, err := p.installation.inventories.Read(ctx, cl)
-	if err != nil {
-		return "", err
-	}
+// otherOwner returns the sign that the inventory of a place belongs to another installation, or "". An old Secret that
+// was restored in the place can be that sign, too, so the place is not forgotten.
+func (p *previousClusters) otherOwner(there, home *inventory.Inventory) string {
 	name := p.installation.topology.Name
 	if !there.Record.Empty() {
-		return fmt.Sprintf("it has the root shard and the record of a kcp %q", name), nil
+		return fmt.Sprintf("it has the root shard and the record of a kcp %q", name)
 	}
 	if is, was := there.Owner.Installation, home.Owner.Installation; is != "" && was != "" && is != was {
-		return fmt.Sprintf("it belongs to another installation of kcp %q now, %s", name, is), nil
+		return fmt.Sprintf("it belongs to another installation of kcp %q now, %s", name, is)
 	}
-	return "", nil
+	return ""
 }
 
 // notifyOnce reports a message that several searches find. The caller searches.

@@ -1,9 +1,11 @@
 package kube
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -36,7 +38,32 @@ func TestAKubeconfigThatOnlyTheInventoryNamesIsNotRead(t *testing.T) {
 	require.ErrorContains(t, err, "/chosen")
 	require.Equal(t, []string{"", "/of-the-file", "/earlier"}, read)
 
-	err = p.mayForget(place, nil, err, true)
-	require.ErrorContains(t, err, "whether cluster us is lost is not known")
+	now, err := p.sight(t.Context(), place, &inventory.Inventory{})
+	require.NoError(t, err)
+	err = now.mayForget(place)
+	require.ErrorContains(t, err, "whether cluster us is lost is not known: this machine does not know it")
 	require.Contains(t, clierr.Hint(err), "if you trust the kubeconfig")
+}
+
+// The inventory keeps the first name of a context. This machine knows under which name it has reached the cluster last.
+func TestAContextThatWasRenamedLeadsToThePlace(t *testing.T) {
+	known := inventory.NewKnownClusters(t.TempDir(), "demo", func(format string, args ...any) { t.Logf(format, args...) })
+	client := func(context, uid string) *cluster.Client {
+		return &cluster.Client{Cluster: topology.Cluster{Name: "us", Context: context, Namespace: "kcp"}, KubeContext: context, UID: types.UID(uid)}
+	}
+	require.NoError(t, known.Remember([]*cluster.Client{client("us-old", "2"), client("us-prod", "2"), client("other", "3")}))
+	p := &previousClusters{
+		installation: &installation{clusters: &clusters{}, known: known},
+		newClient: func(c topology.Cluster) (*cluster.Client, error) {
+			if c.Context == "us-old" {
+				return nil, errors.New("context does not exist")
+			}
+			return client(c.Context, "2"), nil
+		},
+	}
+	cl, err := p.client(inventory.Placement{Name: "us", Context: "us-old", Namespace: "kcp", UID: "2"})
+	require.NoError(t, err)
+	require.Equal(t, "us-prod", cl.KubeContext)
+	_, err = p.client(inventory.Placement{Name: "us", Context: "us-old", Namespace: "kcp", UID: "4"})
+	require.ErrorContains(t, err, "does not exist")
 }

@@ -55,12 +55,15 @@ func (p *purger) reachesAll(ctx context.Context) error {
 	if err := p.clusters.previous.find(ctx); err != nil {
 		return err
 	}
-	for _, place := range p.clusters.previous.lost() {
-		return clierr.New(clierr.Failed, fmt.Sprintf("make it reachable; or, if it is lost for good, add --%s %s",
-			run.FlagForgetCluster, place.Name),
-			"objects of the setup remain on cluster %s (context %s, namespace %s), which cannot be reached, and a purge "+
-				"would delete the only "+
-				"list of them; the purge was not started", place.Name, place.Context, place.Namespace)
+	for _, place := range p.clusters.previous.absent() {
+		next := place.next
+		if place.lost {
+			next = fmt.Sprintf("make it reachable; or, if it is lost for good, add --%s %s", run.FlagForgetCluster,
+				place.Name)
+		}
+		return clierr.New(clierr.Failed, next,
+			"objects of the setup remain on cluster %s (context %s, namespace %s), and a purge would delete the only "+
+				"list of them; the purge was not started: %s", place.Name, place.Context, place.Namespace, place.why)
 	}
 	return nil
 }
@@ -127,6 +130,32 @@ func (p *purger) purge(ctx context.Context) error {
 
 // purgeCluster purges one cluster.
 func (p *purger) purgeCluster(ctx context.Context, cl *cluster.Client) error {
+	if err := p.purgeObjects(ctx, cl); err != nil {
+		return err
+	}
+	if err := p.purgeNamespace(ctx, cl); err != nil {
+		return err
+	}
+	return p.known.Forget(cl)
+}
+
+// leave purges a cluster that the setup has left, without a preflight. A namespace that the user may not delete is
+// kept: no later run needs it.
+func (p *purger) leave(ctx context.Context, cl *cluster.Client) error {
+	if err := p.purgeObjects(ctx, cl); err != nil {
+		return err
+	}
+	if err := p.purgeNamespace(ctx, cl); err != nil {
+		if ctx.Err() != nil {
+			return err
+		}
+		p.notify("Namespace/%s (%s) is not deleted: %v", cl.Namespace, cl.Where(), err)
+	}
+	return p.known.Forget(cl)
+}
+
+// purgeObjects deletes volumes, PKI and inventory on one cluster.
+func (p *purger) purgeObjects(ctx context.Context, cl *cluster.Client) error {
 	if err := deleteClaims(ctx, cl, selector(p.topology)); err != nil {
 		return err
 	}
@@ -144,10 +173,7 @@ func (p *purger) purgeCluster(ctx context.Context, cl *cluster.Client) error {
 			return cl.Explain(err, "delete %s/%s/%s", x.Kind.Kind, cl.Namespace, name)
 		}
 	}
-	if err := p.purgeNamespace(ctx, cl); err != nil {
-		return err
-	}
-	return p.known.Forget(cl)
+	return nil
 }
 
 // purgeData deletes the volumes of a component, which pods must no longer use.

@@ -5,6 +5,7 @@ import (
 	"strconv"
 	"sync"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
@@ -90,6 +91,9 @@ func (w *witnesses) note(ctx context.Context, rec *record.Record) error {
 			"app.kubernetes.io/managed-by": topology.ManagedBy})
 		cl.AddTo(o)
 		_, err = cl.Apply(ctx, o, object.ApplyOptions{Force: true})
+		if apierrors.IsNotFound(err) {
+			return nil // the namespace does not exist: nothing was applied there yet
+		}
 		return cl.Explain(err, "write ConfigMap/%s/%s", cl.Namespace, o.GetName())
 	})
 }
