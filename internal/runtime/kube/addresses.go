@@ -149,10 +149,11 @@ func nodeAddresses(ctx context.Context, cl *cluster.Client, c *topology.Componen
 	return out, nil
 }
 
-// read decodes an object into out. It reports whether the object exists.
+// read decodes an object into out. It reports whether the object exists. One that is being deleted does not count: its
+// addresses go with it.
 func read(ctx context.Context, cl *cluster.Client, k kind.Kind, name string, out any) (exists bool, err error) {
 	o, err := cl.Get(ctx, k, name)
-	if o == nil || err != nil {
+	if o == nil || o.GetDeletionTimestamp() != nil || err != nil {
 		return false, err
 	}
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, out); err != nil {

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/inventory"
 )
 
@@ -232,6 +234,32 @@ func TestDownDeletesAllButData(t *testing.T) {
 	require.Empty(t, left)
 	require.NotNil(t, f.live(r, kind.Secret, "demo-pki"))
 	require.NotNil(t, f.live(r, kind.Secret, "demo-inventory"))
+}
+
+// An object that is being deleted looks unchanged, and disappears later.
+func TestAnObjectThatIsBeingDeletedIsRefused(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	client := r.clusters.home.Resource(kind.Service.GVR())
+	finalizers := func(all ...any) {
+		patch := map[string]any{"metadata": map[string]any{"finalizers": all}}
+		_, err := mergepatch.Send(t.Context(), client, "cloud", "demo-root", "", patch)
+		require.NoError(t, err)
+	}
+	finalizers("service.kubernetes.io/load-balancer-cleanup")
+	require.NoError(t, client.Delete(t.Context(), "demo-root", metav1.DeleteOptions{}))
+	_, err := f.plan(f.topology, run.PlanOptions{})
+	requireRefused(t, err, "Service/"+f.namespace+"/demo-root (context admin, namespace "+f.namespace+
+		") is being deleted; its finalizers are service.kubernetes.io/load-balancer-cleanup",
+		"-n "+f.namespace+" wait --for=delete service/demo-root")
+	var s corev1.Service
+	exists, err := read(t.Context(), r.clusters.home, kind.Service, "demo-root", &s)
+	require.NoError(t, err)
+	require.False(t, exists, "its addresses go with it")
+	finalizers()
+	require.Equal(t, []string{"create Service/demo-root"}, changes(f.up(f.runtime(f.topology), run.PlanOptions{})))
 }
 
 func TestHistoryGrowsWithEachSetup(t *testing.T) {
