@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -28,6 +30,42 @@ func (s *Subject) fresh(ctx context.Context, c Cluster) ([]render.Object, error)
 	return slices.DeleteFunc(s.on(c), func(o render.Object) bool { return applied[o.Ref()] }), nil
 }
 
+// existing is what quotas count already, although the objects that it is for are new: down keeps volumes, and a
+// StatefulSet that is deleted with --cascade=orphan keeps its pods.
+type existing struct {
+	// claims are the names of the volume claims, and pods the labels of the pods that have not ended.
+	claims map[string]bool
+	pods   []labels.Set
+}
+
+// existing returns the volume claims and the pods of a cluster.
+func (s *Subject) existing(ctx context.Context, c Cluster) (out existing, err error) {
+	claims, pods, err := c.Running(ctx)
+	out.claims = map[string]bool{}
+	for _, name := range claims {
+		out.claims[name] = true
+	}
+	for _, all := range pods {
+		out.pods = append(out.pods, all)
+	}
+	return out, err
+}
+
+// podsOf returns the number of pods that exist for a workload.
+func (e existing) podsOf(o *unstructured.Unstructured) int64 {
+	match, _, _ := unstructured.NestedStringMap(o.Object, "spec", "selector", "matchLabels")
+	if len(match) == 0 {
+		return 0
+	}
+	n, selector := int64(0), labels.SelectorFromSet(match)
+	for _, pod := range e.pods {
+		if selector.Matches(pod) {
+			n++
+		}
+	}
+	return n
+}
+
 // quota compares the needs of new objects with what every quota has left. A dry run counts each object alone, and no
 // pods of a workload: users with a quota would get a part of the setup, whose other pods never start.
 func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
@@ -44,9 +82,14 @@ func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 		o.add(err)
 		return o
 	}
+	there, err := s.existing(ctx, c)
+	if err != nil {
+		o.add(err)
+		return o
+	}
 	need := usage{}
 	for _, obj := range fresh {
-		if err := need.add(obj.Unstructured); err != nil {
+		if err := need.add(obj.Unstructured, there); err != nil {
 			o.add(err)
 		}
 	}
@@ -86,9 +129,12 @@ var countedAlone = map[string]string{
 	"PersistentVolumeClaim": "persistentvolumeclaims",
 }
 
-// add adds the usage of an object, with the pods and volumes that are created from it.
-func (u usage) add(o *unstructured.Unstructured) error {
+// add adds the usage of an object, with the pods and volumes that are created from it and do not exist.
+func (u usage) add(o *unstructured.Unstructured, there existing) error {
 	gvk := o.GroupVersionKind()
+	if isClaim(o) && there.claims[o.GetName()] {
+		return nil
+	}
 	resourceName := strings.ToLower(gvk.Kind) + "s"
 	if gvk.Group != "" {
 		resourceName += "." + gvk.Group
@@ -107,11 +153,11 @@ func (u usage) add(o *unstructured.Unstructured) error {
 			u.count("services.nodeports", int64(len(ports)))
 		}
 	}
-	return u.pods(o)
+	return u.pods(o, there)
 }
 
 // pods adds the pods and volumes of a workload.
-func (u usage) pods(o *unstructured.Unstructured) error {
+func (u usage) pods(o *unstructured.Unstructured, there existing) error {
 	replicas := int64(1)
 	raw, ok, _ := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 	if ok {
@@ -122,7 +168,7 @@ func (u usage) pods(o *unstructured.Unstructured) error {
 		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(raw, &spec); err != nil {
 			return err
 		}
-		for range replicas {
+		for range replicas - there.podsOf(o) {
 			u.pod(spec)
 		}
 	}
@@ -132,9 +178,13 @@ func (u usage) pods(o *unstructured.Unstructured) error {
 		if err != nil {
 			return err
 		}
-		for range replicas {
+		template, _, _ := unstructured.NestedString(claim, "metadata", "name")
+		for i := range replicas {
+			if !isClaim(o) && there.claims[fmt.Sprintf("%s-%s-%d", template, o.GetName(), i)] {
+				continue
+			}
 			u.use(corev1.ResourceRequestsStorage, q)
-			if o.GetKind() != "PersistentVolumeClaim" {
+			if !isClaim(o) {
 				u.count("persistentvolumeclaims", 1)
 				u.count("count/persistentvolumeclaims", 1)
 			}
@@ -157,9 +207,11 @@ func (u usage) pod(spec corev1.PodSpec) {
 	}
 }
 
+func isClaim(o *unstructured.Unstructured) bool { return o.GetKind() == "PersistentVolumeClaim" }
+
 // claimsOf returns the PersistentVolumeClaims that are created from an object, or the object itself if it is one.
 func claimsOf(o *unstructured.Unstructured) []map[string]any {
-	if o.GetKind() == "PersistentVolumeClaim" {
+	if isClaim(o) {
 		return []map[string]any{o.Object}
 	}
 	templates, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")

@@ -141,6 +141,9 @@ type Cluster interface {
 	StorageClasses(ctx context.Context) (names []string, defaults int, err error)
 	// Quotas returns the quotas of the namespace.
 	Quotas(ctx context.Context) ([]corev1.ResourceQuota, error)
+	// Running returns the names of the PersistentVolumeClaims of the namespace, and the labels of its pods that have
+	// not ended.
+	Running(ctx context.Context) (claims []string, pods []map[string]string, err error)
 	// Admit returns an error for each pod that the namespace would reject: because of pod security, limits, or a
 	// webhook.
 	Admit(ctx context.Context, objects []render.Object) error

@@ -92,6 +92,11 @@ func (c *Cluster) StorageClasses(context.Context) ([]string, int, error) {
 // Quotas returns none.
 func (c *Cluster) Quotas(context.Context) ([]corev1.ResourceQuota, error) { return nil, nil }
 
+// Running returns nothing.
+func (c *Cluster) Running(context.Context) ([]string, []map[string]string, error) {
+	return nil, nil, nil
+}
+
 // Architectures returns Nodes.
 func (c *Cluster) Architectures(context.Context) (map[string]int, error) {
 	if c.Nodes == nil {

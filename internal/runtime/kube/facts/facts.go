@@ -161,6 +161,30 @@ func (c *Cluster) Quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
 	return list[corev1.ResourceQuota](cluster.Quiet(ctx), c.client, kind.ResourceQuotas, c.client.Namespace)
 }
 
+// Running returns the names of the PersistentVolumeClaims of the namespace, and the labels of its pods that have not
+// ended.
+func (c *Cluster) Running(ctx context.Context) (claims []string, pods []map[string]string, err error) {
+	ctx = cluster.Quiet(ctx)
+	volumes, err := list[metav1.PartialObjectMetadata](ctx, c.client, kind.PersistentVolumeClaim.GVR(),
+		c.client.Namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	all, err := list[corev1.Pod](ctx, c.client, kind.Pods, c.client.Namespace)
+	if err != nil {
+		return nil, nil, err
+	}
+	for i := range volumes {
+		claims = append(claims, volumes[i].Name)
+	}
+	for i := range all {
+		if ended := all[i].Status.Phase; ended != corev1.PodSucceeded && ended != corev1.PodFailed {
+			pods = append(pods, all[i].Labels)
+		}
+	}
+	return claims, pods, nil
+}
+
 // Architectures returns the number of nodes by architecture.
 func (c *Cluster) Architectures(ctx context.Context) (map[string]int, error) {
 	nodes, err := list[corev1.Node](cluster.Quiet(ctx), c.client, kind.Nodes, "")
