@@ -178,6 +178,9 @@ func (c *Client) load(o Options) (dynamic.Interface, error) {
 	if c.http, err = rest.HTTPClientFor(c.Config); err != nil {
 		return nil, err
 	}
+	if c.Config.ExecProvider != nil {
+		c.http.Transport = renewing{c.http.Transport}
+	}
 	return dynamic.NewForConfigAndClient(c.Config, c.http)
 }
 
@@ -324,6 +327,9 @@ func (c *Client) try(ctx context.Context) error {
 
 // ping reads the namespace that identifies the cluster.
 func (c *Client) ping(ctx context.Context) error {
+	if err := c.logIn(ctx); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeoutCause(ctx, ConnectTimeout, ErrConnectTimeout)
 	defer cancel()
 	namespaces := c.Dynamic.Interface.Resource(kind.Namespace.GVR())
