@@ -3,6 +3,7 @@ package plan
 import (
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -63,6 +64,7 @@ func manager(message string) string {
 // found. It returns the fields that prevent the apply: none with force, and none if no value differs, because an API
 // server also reports a conflict for what it has completed itself. With force, the apply takes over such fields, too.
 func (i *Item) Settle(found []Conflict, force bool) []Conflict {
+	found = i.withoutLeft(found)
 	same := i.Live != nil && Same(i.Live, i.Merged)
 	switch {
 	case i.Live == nil:
@@ -80,6 +82,15 @@ func (i *Item) Settle(found []Conflict, force bool) []Conflict {
 		return nil
 	}
 	return found
+}
+
+// withoutLeft returns conflicts without the replicas that an object leaves to others: the dry run sends their number,
+// and they may have been scaled since it was read. An apply does not send it.
+func (i *Item) withoutLeft(found []Conflict) []Conflict {
+	if i.Want == nil || !LeavesReplicas(i.Want) {
+		return found
+	}
+	return slices.DeleteFunc(found, func(c Conflict) bool { return c.Field == "spec.replicas" })
 }
 
 func fieldsOf(all []Conflict) []string {
