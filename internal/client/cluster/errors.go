@@ -70,9 +70,9 @@ func (c *Client) next(cluster, server string) string {
 }
 
 // IsDenied reports whether the user lacks a permission. API servers forbid other things too, such as exceeding a quota,
-// but only the message of an authorizer names the user.
+// but only the message of an authorizer begins with the user.
 func IsDenied(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), "User ")
+	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `forbidden: User "`)
 }
 
 // Rejected explains why the API server did not accept an object.

@@ -100,7 +100,7 @@ func TestAWatchThatIsRefused(t *testing.T) {
 			}
 			o.Refuse(func(r *http.Request) (int, string) {
 				if strings.HasSuffix(r.URL.Path, "/pods") && (r.URL.Query().Has("watch") || tc.requests != "watch") {
-					return http.StatusForbidden, `User "ann" cannot do that`
+					return http.StatusForbidden, `pods is forbidden: User "ann" cannot do that`
 				}
 				return 0, ""
 			})
