@@ -164,9 +164,17 @@ func (c *Client) discover(ctx context.Context, p plan.Ref) (metav1.APIResource, 
 // WorkspaceReady returns what a workspace that is not ready waits for.
 func WorkspaceReady(workspace *unstructured.Unstructured) error { return workspaceReady(workspace) }
 
-// WorkspaceShard returns the shard that a workspace was scheduled to. It is empty if that is not known.
-func WorkspaceShard(workspace *unstructured.Unstructured) string {
-	return workspace.GetAnnotations()[onShardAnnotation]
+// WorkspaceShard returns the shard that a workspace was scheduled to, also if it is not one of shards. Before kcp
+// v0.32, only one of shards is found. It is empty if the shard is not known.
+func WorkspaceShard(workspace *unstructured.Unstructured, shards []string) string {
+	if name := workspace.GetAnnotations()[onShardAnnotation]; name != "" {
+		return name
+	}
+	i := slices.IndexFunc(shards, func(s string) bool { return isOnShard(workspace, s) })
+	if i < 0 {
+		return ""
+	}
+	return shards[i]
 }
 
 // AwaitWorkspace waits until a workspace is Ready or ctx ends, and reports what it waits for.

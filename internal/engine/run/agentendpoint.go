@@ -138,9 +138,12 @@ func (r *rollout) shardOf(ctx context.Context, proxy *kcp.Client, path string) (
 	case live == nil:
 		return nil, fmt.Errorf("workspace %s does not exist", path)
 	}
-	name := kcp.WorkspaceShard(live)
 	shards := r.Topology.Shards()
-	i := slices.IndexFunc(shards, func(s *topology.Component) bool { return s.ShardName() == name })
+	var names []string
+	for _, s := range shards {
+		names = append(names, s.ShardName())
+	}
+	i := slices.Index(names, kcp.WorkspaceShard(live, names))
 	if i < 0 {
 		return nil, fmt.Errorf("workspace %s is on no shard of the setup yet", path)
 	}

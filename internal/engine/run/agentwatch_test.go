@@ -96,8 +96,15 @@ func TestAgentThatDoesNotWatchAShardIsRestarted(t *testing.T) {
 	})
 }
 
-// A workspace that binds the APIExport of an agent can be the first consumer on its shard.
+// A workspace that binds the APIExport of an agent can be the first consumer on its shard. Before v0.32, kcp writes
+// only a hash of the shard's name to it.
 func TestUpWaitsForTheShardOfAWorkspaceThatBindsAnAgent(t *testing.T) {
+	for annotation, value := range map[string]string{"core.kcp.io/shard": "alpha", "internal.tenancy.kcp.io/shard": "221wvpxe"} {
+		t.Run(annotation, func(t *testing.T) { waitsForTheShard(t, map[string]any{annotation: value}) })
+	}
+}
+
+func waitsForTheShard(t *testing.T, ofTeam map[string]any) {
 	inRunningAgent(t, func(t *testing.T, w *world) {
 		text := strings.Replace(oneAgent, "paused: true", "paused: false", 1) +
 			"  shards: [{name: alpha}]\n  workspaces: [{name: team, bindings: [{export: \"root:widgets:widgets\"}]}]\n"
@@ -106,7 +113,7 @@ func TestUpWaitsForTheShardOfAWorkspaceThatBindsAnAgent(t *testing.T) {
 		w.top, w.up.Topology = top, top
 		w.rt.Kcp.PutIn("root/workspaces/team", &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace",
-			"metadata": map[string]any{"annotations": map[string]any{"core.kcp.io/shard": "alpha"}}, "status": map[string]any{"phase": "Ready"},
+			"metadata": map[string]any{"annotations": ofTeam}, "status": map[string]any{"phase": "Ready"},
 		}})
 		alpha := top.Shards()[1].VirtualWorkspaceURL + endpoint
 		slice := w.rt.Kcp.In("root:widgets/apiexportendpointslices/widgets")

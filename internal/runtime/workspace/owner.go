@@ -3,6 +3,7 @@ package workspace
 import (
 	"cmp"
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -102,13 +103,18 @@ func sameType(path string, live, want *unstructured.Unstructured) error {
 	return nil
 }
 
+// shardOf returns the shard of a workspace; empty if it is not known.
+func (s *objects) shardOf(workspace *unstructured.Unstructured) string {
+	return kcp.WorkspaceShard(workspace, slices.Collect(maps.Keys(s.shards)))
+}
+
 func typeText(path, name string) string { return strings.TrimPrefix(path+":"+name, ":") }
 
 // samePlacement refuses a selector that does not match the shard of the workspace: kcp chooses a shard once (kcp:
 // pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
 func (s *objects) samePlacement(path string, live, want *unstructured.Unstructured) error {
 	selector, _, _ := unstructured.NestedStringMap(want.Object, "spec", "location", "selector", "matchLabels")
-	shard := kcp.WorkspaceShard(live)
+	shard := s.shardOf(live)
 	has, known := s.shards[shard]
 	if !known || labels.SelectorFromSet(selector).Matches(has) {
 		return nil

@@ -38,7 +38,7 @@ func (s *objects) state(ctx context.Context, c *topology.Component) (ready.State
 			return ready.State{Reason: fmt.Sprintf("%s: %v", ref, err)}, nil
 		}
 	}
-	return ready.State{Ready: true, Reason: onShard(kcp.WorkspaceShard(live))}, nil
+	return ready.State{Ready: true, Reason: onShard(s.shardOf(live))}, nil
 }
 
 // onShard tells where a workspace is.
