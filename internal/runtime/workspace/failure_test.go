@@ -3,6 +3,7 @@ package workspace_test
 import (
 	"net/http"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,6 +86,63 @@ func TestKcpDoesNotAnswer(t *testing.T) {
 		w.mustRun(t)
 		require.Equal(t, contents, w.below.Kcp.Contents(), "up compares when kcp answers")
 	})
+}
+
+// What the setup no longer has stays recorded while its shard does not answer, and does not prevent the rest of a run.
+func TestAShardOfFormerObjectsDoesNotAnswer(t *testing.T) {
+	inWorld(t, teams, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		down := fakekcp.Refuse(http.StatusBadGateway, "", "the shard is down")
+		for _, r := range []string{"apibindings", "clusterroles", "clusterrolebindings"} {
+			w.below.Kcp.Always("get "+r, down)
+		}
+		at := strings.Index(teams, "    - name: team-a")
+		w.use(t, teams[:at]+"    - {name: team-b}\n    - {name: team-c}\n")
+		require.Equal(t, []string{"apply root:teams/workspaces/team-c"}, w.mustRun(t))
+		rec, err := w.below.Record(t.Context())
+		require.NoError(t, err)
+		require.Len(t, rec.Placed, len(contents)+1)
+
+		w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
+		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		require.NoError(t, err)
+		require.ErrorContains(t, p.NoAnswer, "the shard is down")
+		require.Contains(t, unknown(p), "ClusterRoleBinding/demo:role:view in "+teamA)
+		for _, r := range []string{"apibindings", "clusterroles", "clusterrolebindings"} {
+			w.below.Kcp.Never("get " + r)
+		}
+		require.Equal(t, []string{"delete " + teamA + "/clusterrolebindings/demo:role:view"}, filter(w.mustRun(t), "delete"))
+	})
+}
+
+// A workspace that is not Ready does not show what it has.
+func TestFormerObjectsInAWorkspaceThatIsNotReady(t *testing.T) {
+	inWorld(t, teams, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		phase := func(phase string) {
+			o := w.below.Kcp.In("root:teams/workspaces/team-a")
+			o.Object["status"] = map[string]any{"phase": phase}
+			w.below.Kcp.PutIn("root:teams/workspaces/team-a", o)
+		}
+		phase("Unavailable")
+		w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
+		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		require.NoError(t, err)
+		require.ErrorContains(t, p.NoAnswer, "workspace root:teams:team-a is not Ready: unavailable")
+		require.Equal(t, []string{"ClusterRoleBinding/demo:role:view in " + teamA}, unknown(p))
+		phase("Ready")
+		require.Equal(t, []string{"delete " + teamA + "/clusterrolebindings/demo:role:view"}, filter(w.mustRun(t), "delete"))
+	})
+}
+
+func unknown(p *plan.Plan) []string {
+	var out []string
+	for _, it := range p.Items {
+		if it.Action == plan.Unknown {
+			out = append(out, it.String())
+		}
+	}
+	return out
 }
 
 // A front-proxy answers for a shard that does not run. With kcpctl up --local, it runs again after this command.

@@ -53,11 +53,14 @@ func (p *planner) plan(ctx context.Context, wanted []render.Object, known []reco
 	if err != nil {
 		return nil, err
 	}
-	previous, err := p.previous(ctx, items, known)
+	previous, down, err := p.previous(ctx, items, known)
 	if err != nil {
 		return nil, err
 	}
 	gone, err := prune(items, previous, o.PruneData)
+	if slices.ContainsFunc(gone, func(it plan.Item) bool { return it.Action == plan.Unknown }) {
+		silent = append(silent, down)
+	}
 	noAnswer := cmp.Or(silent...)
 	return &plan.Plan{Items: append(items, gone...), Conflicts: slices.Concat(conflicts...), NoAnswer: noAnswer,
 		Stale: noAnswer != nil}, err
@@ -160,17 +163,36 @@ func (p *planner) lacksType(ctx context.Context, workspace *unstructured.Unstruc
 	return live == nil && err == nil, err
 }
 
+// errNotReady means that a workspace exists, and does not show what it has.
+var errNotReady = errors.New("is not Ready")
+
 // exists reports whether the workspace at a path exists and is Ready, so that it has objects.
 func (p *planner) exists(ctx context.Context, path string) (bool, error) {
+	present, err := p.present(ctx, path)
+	if errors.Is(err, errNotReady) {
+		return false, nil
+	}
+	return present, err
+}
+
+// present reports whether the workspace at a path exists. It fails with errNotReady if that workspace, or one above it,
+// is not Ready: then it is not known what is in it.
+func (p *planner) present(ctx context.Context, path string) (bool, error) {
 	parent, name, below := cutPath(path)
 	if topology.IsKubernetes(path) || !below {
 		return true, nil
 	}
-	if above, err := p.exists(ctx, parent); err != nil || !above {
+	if above, err := p.present(ctx, parent); err != nil || !above {
 		return false, err
 	}
 	ws, err := p.workspace(ctx, parent, name)
-	return ws != nil && ws.GetDeletionTimestamp() == nil && kcp.WorkspaceReady(ws) == nil, err
+	if err != nil || ws == nil || ws.GetDeletionTimestamp() != nil {
+		return false, err
+	}
+	if reason := kcp.WorkspaceReady(ws); reason != nil {
+		return false, fmt.Errorf("workspace %s %w: %w", path, errNotReady, reason)
+	}
+	return true, nil
 }
 
 // workspace returns the Workspace object with a name, or nil.
@@ -203,46 +225,56 @@ func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstruc
 	return o, nil
 }
 
-// previous returns the objects of previous runs that are no longer wanted and still belong to the installation.
-func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []record.Placed) ([]plan.Item, error) {
+// previous returns the objects of previous runs that are no longer wanted and still belong to the installation. Those
+// in a workspace that does not answer are unknown, and down is why: they stay recorded, and a later run decides about
+// them.
+func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []record.Placed) (
+	out []plan.Item, down, failed error) {
 	want := map[plan.Ref]bool{}
 	for _, it := range wanted {
 		it.Version = ""
 		want[it.Ref] = true
 	}
-	found := make([]*plan.Item, len(known))
-	err := parallel.Each(ctx, parallel.Indices(known), func(ctx context.Context, i int) error {
+	found, silent := make([]*plan.Item, len(known)), make([]error, len(known))
+	failed = parallel.Each(ctx, parallel.Indices(known), func(ctx context.Context, i int) error {
 		ref := known[i].Ref()
 		versionless := ref
 		versionless.Version = ""
 		if want[versionless] {
 			return nil
 		}
-		exists, err := p.exists(ctx, ref.Workspace)
-		if err != nil || !exists {
-			return err
-		}
-		live, err := p.read(ctx, ref)
-		if errors.Is(err, errNoCluster) {
+		live, err := p.placed(ctx, ref)
+		it := &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Delete, Live: live}
+		switch {
+		case errors.Is(err, errNoCluster):
 			return nil // its objects are not deleted, and are forgotten
-		}
-		if cannotAnswer(ref, err) &&
-			!isService(ref.Workspace) { // an agent is removed with everything that it keeps, or not at all
-			found[i] = &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Keep}
+		case errors.Is(err, errNotReady), !topology.IsKubernetes(ref.Workspace) && shardDown(ref, err):
+			it.Action, silent[i] = plan.Unknown, err
+		case cannotAnswer(ref, err) &&
+			!isService(ref.Workspace): // an agent is removed with everything that it keeps, or not at all
+			it.Action = plan.Keep
+		case err != nil:
+			return err
+		case live == nil || !p.owns(live) || live.GetDeletionTimestamp() != nil:
 			return nil
 		}
-		if err == nil && live != nil && p.owns(live) && live.GetDeletionTimestamp() == nil {
-			found[i] = &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Delete, Live: live}
-		}
-		return err
+		found[i] = it
+		return nil
 	})
-	var out []plan.Item
 	for _, it := range found {
 		if it != nil {
 			out = append(out, *it)
 		}
 	}
-	return out, err
+	return out, cmp.Or(silent...), failed
+}
+
+// placed returns an object of a previous run, or nil if it does not exist, or its workspace does not.
+func (p *planner) placed(ctx context.Context, ref plan.Ref) (*unstructured.Unstructured, error) {
+	if present, err := p.present(ctx, ref.Workspace); err != nil || !present {
+		return nil, err
+	}
+	return p.read(ctx, ref)
 }
 
 // cutPath divides the path of a workspace into the path of its parent and its name. below is false for a path without a

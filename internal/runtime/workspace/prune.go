@@ -31,7 +31,7 @@ func HoldsData(k schema.GroupKind) bool { return slices.Contains(holders, k) }
 
 // prune decides what becomes of objects of previous runs. Objects that hold data are kept, unless their component is in
 // data. Other objects in a workspace that is kept are kept, and everything in a workspace that is deleted is deleted
-// with it.
+// with it. Of the others, what is unknown stays so.
 func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error) {
 	var kept, deleted []string
 	for i := range previous {
@@ -40,10 +40,10 @@ func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error
 			it.Action = plan.Keep
 		}
 		if it.GroupKind() == kcpapi.Workspace.GroupKind() {
-			if path := it.Workspace + ":" + it.Name; it.Action == plan.Keep {
-				kept = append(kept, path)
-			} else {
+			if path := it.Workspace + ":" + it.Name; it.Action == plan.Delete {
 				deleted = append(deleted, path)
+			} else {
+				kept = append(kept, path)
 			}
 		}
 	}
