@@ -91,12 +91,15 @@ func (s Selected) destination(w *whole) error {
 
 // mayMove returns why a logical cluster cannot move to the shard.
 func (s Selected) mayMove(w *whole, l located) error {
-	reason := immovable(l, holders(w.clusters))
+	reason, hint := immovable(l, holders(w.clusters)), "change what keeps it, or leave it out; nothing was changed"
 	if reason == "" {
 		selector, keeps := w.to.selector(l.LogicalCluster)
 		at := slices.IndexFunc(w.shards, func(sh kcp.Shard) bool { return sh.Name == s.To })
 		if reason = keeps; reason == "" && at >= 0 && !selector.Matches(labels.Set(w.shards[at].Labels)) {
 			reason = fmt.Sprintf("its location selector %q does not match this shard", selector)
+			hint = fmt.Sprintf("set a selector that matches shard %s and shard %s, or none, for the workspace in "+
+				"spec.workspaces, and run kcpctl up, or set spec.location.selector of the Workspace, and run the command "+
+				"again; or leave it out; nothing was changed", l.shard, s.To)
 		}
 		if reason == "" && l.CannotServe(s.To, w.to.started[s.To]) {
 			reason = hasLeft(s.To)
@@ -105,7 +108,7 @@ func (s Selected) mayMove(w *whole, l located) error {
 	if reason == "" {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "change what keeps it, or leave it out; nothing was changed",
+	return clierr.New(clierr.Failed, hint,
 		"%s cannot move to shard %s: %s", l.Path, s.To, reason)
 }
 

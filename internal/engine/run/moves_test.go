@@ -114,6 +114,7 @@ func TestMovesRefuseBeforeTheFirstWrite(t *testing.T) {
 		}, "\n")
 		_, err := r.Check(t.Context())
 		require.EqualError(t, err, want)
+		require.Contains(t, clierr.Hint(err), "set a selector that matches shard alpha and shard beta, or none")
 		require.EqualError(t, r.Run(t.Context()), want)
 		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
 		require.Empty(t, w.rt.Kcp.Requests("create apibindings"))
@@ -175,7 +176,8 @@ func TestMovesOnlyWhatWasConfirmedBefore(t *testing.T) {
 	})
 }
 
-// A failure lets the running moves end, begins no others, and says where the workspaces are. The same command continues.
+// A failure lets the running moves end, begins no others, and says where the workspaces are. The same command
+// continues.
 func TestMovesStopAtTheFirstDifference(t *testing.T) {
 	inWorld(t, threeShards, func(t *testing.T, w *world) {
 		r, m := w.moving(t, toBeta("root:a", "root:b", "root:c", "root:d"), onShard("alpha", "a", "b", "c", "d")...)

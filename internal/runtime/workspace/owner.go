@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/object"
@@ -111,7 +112,8 @@ func (s *objects) shardOf(workspace *unstructured.Unstructured) string {
 func typeText(path, name string) string { return strings.TrimPrefix(path+":"+name, ":") }
 
 // samePlacement refuses a selector that does not match the shard of the workspace: kcp chooses a shard once (kcp:
-// pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go).
+// pkg/reconciler/tenancy/workspace/workspace_reconcile_scheduling.go). kcpctl move moves a workspace to shards that its
+// selector matches, so one that matches both shards must come first.
 func (s *objects) samePlacement(path string, live, want *unstructured.Unstructured) error {
 	selector, _, _ := unstructured.NestedStringMap(want.Object, "spec", "location", "selector", "matchLabels")
 	shard := s.shardOf(live)
@@ -119,9 +121,14 @@ func (s *objects) samePlacement(path string, live, want *unstructured.Unstructur
 	if !known || labels.SelectorFromSet(selector).Matches(has) {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "revert the selector, or give the workspace another name",
+	hint := "revert the selector, or give the workspace another name"
+	if release.Of(s.topology.Root().Version).Migration {
+		hint = fmt.Sprintf("revert the selector; or remove it, run kcpctl up, move the workspace with kcpctl move %s "+
+			"--to SHARD, set the new selector, and run kcpctl up again", path)
+	}
+	return clierr.New(clierr.Failed, hint,
 		"workspace %s is on shard %s, which the selector %s of the setup does not match: kcp does not move "+
-			"a workspace to another shard",
+			"a workspace to another shard by itself",
 		path, shard, labels.Set(selector))
 }
 

@@ -319,6 +319,42 @@ func TestChangesThatKcpDoesNotMake(t *testing.T) {
 	}
 }
 
+// The steps of the hint: without a selector, kcpctl move can move the workspace.
+func TestSelectorOfAnotherShard(t *testing.T) {
+	for annotation, root := range map[string]string{"core.kcp.io/shard": "root", "internal.tenancy.kcp.io/shard": "1pfxsevk"} {
+		t.Run(annotation, func(t *testing.T) {
+			inWorld(t, teams, func(t *testing.T, w *world) {
+				const team = "root:teams/workspaces/team-a"
+				on := func(value string) {
+					o := w.below.Kcp.In(team)
+					notes := o.GetAnnotations()
+					delete(notes, "core.kcp.io/shard")
+					notes[annotation] = value
+					o.SetAnnotations(notes)
+					w.below.Kcp.PutIn(team, o)
+				}
+				selecting := func(selector string) {
+					w.use(t, strings.Replace(teams, "      selector: {tier: premium}\n", selector, 1))
+				}
+				w.mustRun(t)
+				on(map[string]string{"root": "alpha", "1pfxsevk": "221wvpxe"}[root])
+				selecting("      selector: {name: root}\n")
+				writes, err := w.run(t)
+				require.ErrorContains(t, err, "workspace root:teams:team-a is on shard alpha, which the selector name=root of the setup does not match")
+				require.Contains(t, clierr.Hint(err), "or remove it, run kcpctl up, move the workspace with kcpctl move root:teams:team-a --to SHARD")
+				require.Empty(t, writes)
+
+				selecting("")
+				w.mustRun(t)
+				on(root) // it has moved
+				selecting("      selector: {name: root}\n")
+				w.mustRun(t)
+				require.Empty(t, w.diff(t))
+			})
+		})
+	}
+}
+
 func TestExistingWorkspacesAreUsedAndNotOwned(t *testing.T) {
 	spec := strings.Replace(teams, "type: universal", "existing: true", 1)
 	for name, exists := range map[string]bool{"absent": false, "there": true} {
