@@ -167,6 +167,9 @@ func (s *spec) projected(plural string) schema.GroupResource {
 	return out
 }
 
+// synchronized reports whether the agent copies the objects of the published kind.
+func (s *spec) synchronized() bool { return s.Synchronization == nil || s.Synchronization.Enabled }
+
 // projectedKind returns the published kind in kcp.
 func (s *spec) projectedKind() schema.GroupKind {
 	return schema.GroupKind{
@@ -231,6 +234,8 @@ type PublishedKind struct {
 	// Projected is the resource in kcp, and ProjectedKind its kind.
 	Projected     schema.GroupResource
 	ProjectedKind schema.GroupKind
+	// Synchronized means that the agent copies its objects. Otherwise it only publishes the schema.
+	Synchronized bool
 }
 
 // Kinds returns the kinds that an agent publishes.
@@ -245,7 +250,7 @@ func Kinds(a *v1alpha1.Agent) []PublishedKind {
 		out = append(out, PublishedKind{
 			Name: p.Name, GroupKind: schema.GroupKind{Group: s.Resource.APIGroup, Kind: s.Resource.Kind},
 			Plural: s.source(p.Plural).Resource, Versions: versions, Projected: s.projected(p.Plural),
-			ProjectedKind: s.projectedKind(),
+			ProjectedKind: s.projectedKind(), Synchronized: s.synchronized(),
 		})
 	}
 	return out

@@ -47,7 +47,7 @@ func RulesInServiceCluster(a *v1alpha1.Agent, namespace string) ServiceRules {
 	cluster.add(schema.GroupResource{Group: Group, Resource: Resource + "/status"}, "get", "update", "patch")
 	for _, p := range a.PublishedResources {
 		s := decode(p.Spec)
-		if s.Synchronization == nil || s.Synchronization.Enabled {
+		if s.synchronized() {
 			cluster.add(s.source(p.Plural), "get", "list", "watch", "create", "update", "patch", "delete")
 		}
 		for _, r := range s.Related {

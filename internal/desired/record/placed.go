@@ -2,6 +2,7 @@ package record
 
 import (
 	"cmp"
+	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -65,9 +66,11 @@ func (r *Record) SetPlaced(p *plan.Plan, limited bool) {
 }
 
 // WithPlaced returns the record with the objects in workspaces of another one too: what may exist while a run writes.
+// It has the agents of the other one, until the run has removed or changed them.
 func (r *Record) WithPlaced(o *Record) *Record {
 	out := r.clone()
 	out.Placed = sortedPlaced(append(slices.Clone(r.Placed), o.Placed...))
+	out.Agents = maps.Clone(o.Agents)
 	return out
 }
 

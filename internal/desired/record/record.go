@@ -47,6 +47,8 @@ type Record struct {
 	Labels map[topology.ID]map[string]string `json:"labels,omitempty"`
 	// Placed are the objects in workspaces of kcp.
 	Placed []Placed `json:"placed,omitempty"`
+	// Agents are the agents that have objects in workspaces, or may have.
+	Agents map[topology.ID]Agent `json:"agents,omitempty"`
 	// Moved are the front-proxies that must restart, because the base URL of a shard has changed, by the shard.
 	Moved map[topology.ID][]topology.ID `json:"moved,omitempty"`
 	// Serial counts the changes of the record. It never decreases. Zero: an earlier kcpctl has written the record,
@@ -117,6 +119,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		maps.Copy(out.Labels, r.Labels)
 		maps.Copy(out.Addresses, r.Addresses)
 		out.Placed = r.Placed
+		out.Agents = maps.Clone(r.Agents)
 		out.Moved = r.Moved
 		out.Renewals = r.Renewals
 		out.Restoring = r.Restoring
@@ -178,6 +181,8 @@ func (r *Record) normal() Record {
 	maps.Copy(out.Data, r.Data)
 	maps.Copy(out.Labels, r.Labels)
 	out.Placed = append(out.Placed, r.Placed...)
+	out.Agents = map[topology.ID]Agent{}
+	maps.Copy(out.Agents, r.Agents)
 	out.Moved = map[topology.ID][]topology.ID{}
 	maps.Copy(out.Moved, r.Moved)
 	return out
@@ -265,6 +270,8 @@ func (r *Record) clone() *Record {
 	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Data, r.Data)
 	maps.Copy(out.Labels, r.Labels)
+	out.Agents = map[topology.ID]Agent{}
+	maps.Copy(out.Agents, r.Agents)
 	out.Moved = maps.Clone(r.Moved)
 	out.Awaiting = slices.Clone(r.Awaiting)
 	return &out

@@ -81,7 +81,7 @@ func (d *Down) remove(ctx context.Context) error {
 			return err
 		}
 	}
-	agents, err := d.agents(ctx, known, objects)
+	agents, known, err := d.agents(ctx, known, objects)
 	if err != nil {
 		return err
 	}
@@ -136,25 +136,38 @@ func (d *Down) stopSyncers(ctx context.Context, byKind map[topology.Kind][]plan.
 }
 
 // agents returns what removes the agents before everything else. A purge is refused while workspaces have objects of
-// their APIs: their copies would remain. Without a purge, the objects wait for the agents of the next up.
+// their APIs: their copies would remain. Without a purge, the objects wait for the agents of the next up, and the
+// record that agents returns has these agents.
 func (d *Down) agents(ctx context.Context, known *record.Record,
-	objects []plan.Item) (func(context.Context) error, error) {
-	all := withdrawalsOf(objects, d.Orphan)
+	objects []plan.Item) (func(context.Context) error, *record.Record, error) {
+	ws := &withdrawals{orphans: d.Orphan}
+	ws.deletes(objects)
+	if d.Purge {
+		ws.waiting(known)
+	}
+	all := ws.some()
 	if len(all) == 0 {
-		return func(context.Context) error { return nil }, nil
+		return func(context.Context) error { return nil }, known, nil
 	}
 	state, err := d.Runtime.Store().Load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	x := &withdrawer{Runtime: d.Runtime, topology: d.Topology, known: known, state: state, now: d.Now,
 		reporter: d.reporter}
 	if d.Purge {
-		if err := x.allowed(ctx, all, nil); err != nil {
-			return nil, err
+		if err := x.allowed(ctx, all); err != nil {
+			return nil, nil, err
+		}
+		return func(ctx context.Context) error { return x.carryOut(ctx, all, true) }, known, nil
+	}
+	wait := map[topology.ID]record.Agent{}
+	for _, w := range all {
+		if c := d.Topology.Component(w.agent); c != nil {
+			wait[w.agent] = agentOf(c)
 		}
 	}
-	return func(ctx context.Context) error { return x.carryOut(ctx, all, d.Purge) }, nil
+	return func(ctx context.Context) error { return x.carryOut(ctx, all, false) }, known.WithAgents(wait), nil
 }
 
 // agreed refuses to delete objects that were added since the user was asked.

@@ -93,6 +93,7 @@ func (g *guard) check(ctx context.Context) error {
 	g.recordLabels()
 	g.recordAddresses()
 	res.record.SetPlaced(res.Plan, only.limited())
+	g.recordAgents()
 	g.recordMoved()
 	res.record.Forget(g.Options.ForgetClusters)
 	switch {

@@ -1,7 +1,6 @@
 package run
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -9,7 +8,6 @@ import (
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
@@ -29,48 +27,14 @@ const FlagOrphan = "orphan"
 // internal/sync/types.go).
 const stateSelector = agent.Group + "/object-state"
 
+// unbindTime is how long the agent and kcp may take to delete the objects of an APIBinding.
+const unbindTime = 15 * time.Minute
+
 // Finder finds objects that components have made themselves.
 type Finder interface {
 	// Find returns the objects of the kind of a reference on its cluster, in its namespace: the one with its name, or
 	// without a name all that match a label selector.
 	Find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error)
-}
-
-// withdrawal is the removal of an agent, or of some of its published resources.
-type withdrawal struct {
-	agent topology.ID
-	// items are the objects to delete. workloads are the Deployments among them, published the PublishedResources.
-	items, workloads, published []plan.Item
-	// whole means that the agent goes, with its identity.
-	whole bool
-	// orphan means that the copies of objects are kept.
-	orphan bool
-}
-
-// withdrawalsOf returns what deletions take away of agents.
-func withdrawalsOf(deleted []plan.Item, orphans []topology.ID) []*withdrawal {
-	var out []*withdrawal
-	of := map[topology.ID]*withdrawal{}
-	for _, it := range deleted {
-		if it.Component.Kind() != topology.Agent {
-			continue
-		}
-		w := of[it.Component]
-		if w == nil {
-			w = &withdrawal{agent: it.Component, orphan: slices.Contains(orphans, it.Component)}
-			of[it.Component], out = w, append(out, w)
-		}
-		w.items = append(w.items, it)
-		switch it.Kind {
-		case "Deployment":
-			w.workloads, w.whole = append(w.workloads, it), true
-		case "ServiceAccount":
-			w.whole = true
-		case agent.Kind:
-			w.published = append(w.published, it)
-		}
-	}
-	return slices.DeleteFunc(out, func(w *withdrawal) bool { return !w.whole && len(w.published) == 0 })
 }
 
 // withdrawer removes agents in the order in which nothing is left of them: while it runs, an agent deletes the copies
@@ -87,6 +51,8 @@ type withdrawer struct {
 	state    *pki.State
 	left     []plan.Unreachable
 	now      func() time.Time
+	// unreleased are agents whose finalizer could not be removed from all objects.
+	unreleased []topology.ID
 	*reporter
 }
 
@@ -96,10 +62,10 @@ func (u *Up) withdrawer(known *record.Record, state *pki.State) *withdrawer {
 		reporter: u.reporter}
 }
 
-// mayWithdraw refuses a plan that removes agents whose APIs are in use. A dry run shows the plan first.
+// mayWithdraw refuses a plan that takes something away of agents while workspaces use it. A dry run shows the plan
+// first.
 func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
-	deleted := res.Plan.Deletions()
-	all := withdrawalsOf(deleted, p.Options.Orphan)
+	all := p.withdrawn(res.Plan, p.known)
 	for _, id := range p.Options.Orphan {
 		if !p.again && !slices.ContainsFunc(all, func(w *withdrawal) bool { return w.agent == id }) {
 			return clierr.New(clierr.BadInput, "remove it from the setup file first",
@@ -112,83 +78,39 @@ func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
 	if err := p.sameAgents(all); err != nil {
 		return err
 	}
-	err := p.withdrawer(p.known, p.desired.Loaded).allowed(ctx, all, deleted)
+	err := p.withdrawer(p.known, p.desired.Loaded).allowed(ctx, all)
 	if p.Options.DryRun && res.Refused == nil {
 		res.Refused, err = err, nil
 	}
 	return err
 }
 
-// sameAgents refuses to rename or move an agent: its name is on the copies of objects, by which it finds them
-// (api-syncagent: internal/sync/types.go, agentNameLabel), and they are on its cluster.
-func (p *preparation) sameAgents(all []*withdrawal) error {
-	x := p.withdrawer(p.known, nil)
-	for _, w := range all {
-		c := p.Topology.Component(w.agent)
-		if !w.whole && !leaves(w, c) {
-			continue
-		}
-		if c != nil {
-			return clierr.New(clierr.Failed,
-				"revert the cluster and its namespace; or remove the agent from the file, run kcpctl up, "+
-					"and add it again",
-				"%s publishes from %s, and the setup file has namespace %s of cluster %s: the copies of objects "+
-					"would stay behind; nothing was changed",
-				w.agent, placeText(w), c.ServiceNamespace(), c.Agent.Cluster)
-		}
-		workspace, export := x.exportOf(w.agent)
-		for _, c := range p.Topology.Components {
-			if c.Kind == topology.Agent && c.Agent.Workspace == workspace && c.Agent.APIExport == export {
-				return clierr.New(clierr.Failed,
-					fmt.Sprintf("revert the name to %s; or remove the agent from the file, run kcpctl up, and add "+
-						"it with the new name",
-						w.agent.Name()),
-					"%s would become %s, which publishes through the same APIExport %s in %s: an agent finds the "+
-						"copies of objects by its name; nothing was changed",
-					w.agent, c.ID(), export, workspace)
-			}
+// withdraw takes away what a plan removes of agents, before the rest of it is deleted. An agent whose finalizer stays
+// on objects stays recorded, so that the next run tries again.
+func (u *Up) withdraw(ctx context.Context, res *Result) error {
+	x := u.withdrawer(res.known, res.PKI.State)
+	if err := x.carryOut(ctx, u.withdrawn(res.Plan, res.known), true); err != nil {
+		return err
+	}
+	for _, id := range x.unreleased {
+		was := res.known.Agents[id]
+		if u.Topology.Component(id) == nil {
+			was.Orphaned = true
+			res.record.Agents[id] = was
 		}
 	}
 	return nil
 }
 
-// leaves reports whether an agent on this machine would publish the APIs of another place.
-func leaves(w *withdrawal, c *topology.Component) bool {
-	return c != nil && slices.ContainsFunc(w.published,
-		func(it plan.Item) bool { return it.Workspace != c.Agent.ServicePlace })
-}
-
-// placeText names the place of a withdrawal.
-func placeText(w *withdrawal) string {
-	for _, it := range w.items {
-		cluster, _ := topology.IsServiceCluster(it.Workspace)
-		switch cluster = cmp.Or(cluster, it.Cluster); {
-		case cluster != "" && it.Namespace != "":
-			return "namespace " + it.Namespace + " of cluster " + cluster
-		case it.Kind == agent.Kind:
-			return "workspace " + it.Workspace
-		}
-	}
-	return "this machine"
-}
-
-// withdraw takes away the agents that a plan removes, before the rest of it is deleted.
-func (u *Up) withdraw(ctx context.Context, res *Result) error {
-	all := withdrawalsOf(res.Plan.Deletions(), u.Options.Orphan)
-	return u.withdrawer(res.known, res.PKI.State).carryOut(ctx, all, true)
-}
-
 // allowed fails if workspaces have objects of APIs that are withdrawn, except in workspaces whose APIBinding is deleted
-// too: kcp deletes the objects with it, and the agent their copies.
-func (x *withdrawer) allowed(ctx context.Context, all []*withdrawal, deleted []plan.Item) error {
-	unbound := map[string]bool{}
-	for _, it := range deleted {
-		if it.GroupKind() == kcpapi.APIBinding.GroupKind() {
-			unbound[it.Workspace] = true
-		}
-	}
+// too, if the agent runs: kcp deletes the objects with it, and the agent their copies.
+func (x *withdrawer) allowed(ctx context.Context, all []*withdrawal) error {
 	var errs []error
 	for _, w := range all {
+		unbound := map[string]bool{}
+		for _, it := range w.bindings {
+			unbound[it.Workspace] = w.runs()
+		}
 		if w.orphan {
 			continue
 		}
@@ -203,9 +125,7 @@ func (x *withdrawer) allowed(ctx context.Context, all []*withdrawal, deleted []p
 func (x *withdrawer) unused(ctx context.Context, w *withdrawal, unbound map[string]bool) error {
 	used, err := x.objects(ctx, w)
 	if err != nil {
-		return clierr.New(clierr.Failed,
-			fmt.Sprintf("make kcp and the cluster of the agent reachable; or pass --%s %s to remove it anyway: "+
-				"then the copies of objects stay on its cluster", FlagOrphan, w.agent),
+		return clierr.New(clierr.Failed, x.hintUnknown(w),
 			"%s: whether workspaces have objects of its APIs is not known: %w", w.agent, err)
 	}
 	count := map[string]int{}
@@ -229,13 +149,53 @@ func (x *withdrawer) unused(ctx context.Context, w *withdrawal, unbound map[stri
 	for i, p := range places {
 		places[i] = fmt.Sprintf("%d %s", count[p], p)
 	}
-	return clierr.New(clierr.Failed,
-		fmt.Sprintf("delete them in the workspaces while the agent runs: it deletes their copies; "+
-			"or pass --%s %s: then the copies stay on its cluster, and the objects in kcp lose the "+
-			"finalizer of the agent",
-			FlagOrphan, w.agent),
-		"%s: workspaces have %d of the objects that it synchronizes: %s; nothing of it was removed",
-		w.agent, total, gather.Few(places, gather.Listed, ", "))
+	return clierr.New(clierr.Failed, x.hintUsed(w),
+		"%s: workspaces have %d of the objects that it synchronizes: %s; %s",
+		w.agent, total, gather.Few(places, gather.Listed, ", "), x.refusal(w))
+}
+
+// refusal says what a withdrawal would do to objects, unless it removes them with what they are of, and that nothing of
+// it was done.
+func (x *withdrawer) refusal(w *withdrawal) string {
+	switch {
+	case w.whole && !w.runs():
+		return "it does not run, so they would keep its finalizer; nothing of it was removed"
+	case w.whole || len(w.published) > 0:
+		return "nothing of it was removed"
+	case w.moved:
+		was := x.known.Agents[w.agent]
+		return fmt.Sprintf("it would leave them, because it no longer publishes through APIExport %s in %s; nothing "+
+			"was changed", was.APIExport, was.Workspace)
+	}
+	if len(w.changed) > 0 {
+		return fmt.Sprintf("it would leave them, because PublishedResource %s publishes something else; nothing was "+
+			"changed", w.changed[0].Name)
+	}
+	return "it would leave them, because it publishes something else; nothing was changed"
+}
+
+// hintUsed returns the next steps if workspaces have objects of what is withdrawn.
+func (x *withdrawer) hintUsed(w *withdrawal) string {
+	first := "delete them in the workspaces while the agent runs: it deletes their copies"
+	switch {
+	case w.whole && !w.runs():
+		first = "let the agent run, as it was in the setup file before, with kcpctl up; delete the objects in the " +
+			"workspaces: it deletes their copies; and remove it then"
+	case !w.whole && len(w.published) == 0:
+		first = "revert the change; or first " + first
+	}
+	return fmt.Sprintf("%s; or pass --%s %s: then the copies stay on its cluster, and the objects in kcp lose the "+
+		"finalizer of the agent", first, FlagOrphan, w.agent)
+}
+
+// hintUnknown returns the next steps if it is not known whether workspaces have objects of what is withdrawn.
+func (x *withdrawer) hintUnknown(w *withdrawal) string {
+	first := "make kcp and the cluster of the agent reachable"
+	if !w.whole || len(w.workloads) == 0 { // as after kcpctl down
+		first += "; if kcp does not run, revert the agent in the setup file, and run kcpctl up first"
+	}
+	return fmt.Sprintf("%s; or pass --%s %s to go on anyway: then the copies of objects stay on its cluster", first,
+		FlagOrphan, w.agent)
 }
 
 // carryOut takes agents away, except for the objects that identify them: the caller deletes these. With lost, the
@@ -243,11 +203,14 @@ func (x *withdrawer) unused(ctx context.Context, w *withdrawal, unbound map[stri
 func (x *withdrawer) carryOut(ctx context.Context, all []*withdrawal, lost bool) error {
 	for _, w := range all {
 		var err error
-		if lost {
+		if lost && !w.orphan { // the copies of orphans stay: the agent stops before their APIBindings are deleted
 			err = x.unbind(ctx, w)
 		}
 		if err == nil {
 			err = x.withdraw(ctx, w, lost)
+		}
+		if err == nil && lost && w.orphan && len(w.bindings) > 0 {
+			err = x.deleteBindings(ctx, w)
 		}
 		if err != nil {
 			return x.fail(string(w.agent), err)
@@ -258,18 +221,27 @@ func (x *withdrawer) carryOut(ctx context.Context, all []*withdrawal, lost bool)
 
 // unbind deletes the APIBindings that are to be deleted, with the objects of their APIs, while the agent still runs.
 func (x *withdrawer) unbind(ctx context.Context, w *withdrawal) error {
-	bindings, _ := split(w.items, func(it plan.Item) bool { return it.GroupKind() == kcpapi.APIBinding.GroupKind() })
-	if len(bindings) > 0 {
+	if n := len(w.bindings); n > 0 {
 		x.step(string(w.agent), Running,
-			"removing "+count(len(bindings), "APIBinding", "APIBindings")+" with the objects in their workspaces")
-		if err := x.Runtime.Delete(ctx, bindings); err != nil {
+			"removing "+count(n, "APIBinding", "APIBindings")+" with the objects in their workspaces")
+		if err := x.deleteBindings(ctx, w); err != nil {
 			return err
 		}
 	}
-	if w.orphan {
-		return nil
-	}
 	return x.unused(ctx, w, nil)
+}
+
+// deleteBindings waits as long as an agent may take to delete the copies.
+func (x *withdrawer) deleteBindings(ctx context.Context, w *withdrawal) error {
+	limited, cancel := context.WithTimeoutCause(ctx, unbindTime, fmt.Errorf("not done after %s", unbindTime))
+	defer cancel()
+	err := x.Runtime.Delete(limited, w.bindings)
+	if err == nil || limited.Err() == nil || ctx.Err() != nil {
+		return err
+	}
+	return clierr.New(clierr.NotReady,
+		"see kcpctl check, KCP145, which names the objects that remain, and run the command again",
+		"%s: the objects of its APIs are not gone: %w", w.agent, err)
 }
 
 // withdraw stops an agent, and removes what it publishes and keeps. With lost, the objects in kcp lose its finalizer.

@@ -55,9 +55,9 @@ func inAgents(t *testing.T, test func(t *testing.T, w *world, widgets func(...st
 		w.rt.Kcp.ServeObjects()
 		ready := &unstructured.Unstructured{Object: map[string]any{"status": map[string]any{"phase": "Ready"}}}
 		w.rt.Kcp.PutIn("root/workspaces/widgets", ready)
-		w.rt.Kcp.PutIn("root:widgets/apiexportendpointslices/widgets", &unstructured.Unstructured{Object: map[string]any{
-			"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "status": map[string]any{"endpoints": []any{map[string]any{"url": w.top.Root().VirtualWorkspaceURL + endpoint}}},
-		}})
+		w.rt.Kcp.PutIn("root/workspaces/others", ready)
+		w.exports("root:widgets", "widgets", endpoint, "widgets")
+		w.exports("root:others", "others", "")
 		w.mustRun(t)
 		w.rt.Edit("PublishedResource/widgets", func(o *unstructured.Unstructured) {
 			o.Object["status"] = map[string]any{"resourceSchemaName": "v1234.widgets.example.com"}
@@ -73,20 +73,40 @@ func inAgents(t *testing.T, test func(t *testing.T, w *world, widgets func(...st
 		w.rt.Kcp.Always(fakekcp.ListClusters, list(map[string]any{"metadata": map[string]any{"name": "cluster", "annotations": map[string]any{
 			"kcp.io/cluster": "c1", "kcp.io/path": "root:team-a",
 		}}}))
-		widgets := func(names ...string) {
-			items := []any{}
-			for _, name := range names {
-				items = append(items, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{
-					"name": name, "namespace": "default", "finalizers": []any{"syncagent.kcp.io/cleanup", "mine"},
-					"annotations": map[string]any{"kcp.io/cluster": "c1"},
-				}})
-			}
-			w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com/v1/widgets", list(items...))
-		}
+		widgets := func(names ...string) { w.widgets(endpoint, names...) }
 		widgets("first")
 		w.secrets(endpoint)
 		test(t, w, widgets)
 	})
+}
+
+// widgets are the Widgets that an APIExport shows.
+func (w *world) widgets(endpoint string, names ...string) {
+	items := []any{}
+	for _, name := range names {
+		items = append(items, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{
+			"name": name, "namespace": "default", "finalizers": []any{"syncagent.kcp.io/cleanup", "mine"},
+			"annotations": map[string]any{"kcp.io/cluster": "c1"},
+		}})
+	}
+	w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com/v1/widgets", list(items...))
+}
+
+// exports adds an APIExport with resources of example.com, which the root shard serves at an endpoint.
+func (w *world) exports(workspace, name, endpoint string, resources ...string) {
+	endpoints, provided := []any{}, []any{}
+	if endpoint != "" {
+		endpoints = append(endpoints, map[string]any{"url": w.top.Root().VirtualWorkspaceURL + endpoint})
+	}
+	for _, r := range resources {
+		provided = append(provided, map[string]any{"group": "example.com", "name": r, "schema": "v1234." + r + ".example.com"})
+	}
+	w.rt.Kcp.PutIn(workspace+"/apiexports/"+name, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "spec": map[string]any{"resources": provided},
+	}})
+	w.rt.Kcp.PutIn(workspace+"/apiexportendpointslices/"+name, &unstructured.Unstructured{Object: map[string]any{
+		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "status": map[string]any{"endpoints": endpoints},
+	}})
 }
 
 // secrets are the Secrets that an APIExport shows, as far as consumers have accepted its claim.
@@ -133,7 +153,13 @@ func left(w *world) []string {
 func (w *world) without(t *testing.T) {
 	head, rest, _ := strings.Cut(withAgents, "  - name: widgets")
 	_, others, _ := strings.Cut(rest, "  - name: others")
-	top := topologytest.Build(t, head+"  - name: others"+others)
+	w.file(t, head+"  - name: others"+others)
+}
+
+// file continues with another setup file.
+func (w *world) file(t *testing.T, text string) {
+	t.Helper()
+	top := topologytest.Build(t, text)
 	w.rt.Use(top)
 	w.top, w.up.Topology = top, top
 }
@@ -146,7 +172,7 @@ func TestAgentIsRemovedWhenNothingUsesIt(t *testing.T) {
 		w.without(t)
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
-			"1 widgets.example.com in root:team-a; nothing of it was removed")
+			"1 widgets.example.com in root:team-a; it does not run, so they would keep its finalizer; nothing of it was removed")
 		require.Contains(t, clierr.Hint(err), "--orphan agent/widgets")
 		require.Empty(t, w.rt.Calls())
 
@@ -248,6 +274,15 @@ func TestAgentOfUnknownUse(t *testing.T) {
 		w.mustRun(t)
 		require.Equal(t, ofOthers, left(w))
 		require.Empty(t, w.rt.Kcp.Requests("PATCH "+firstURL))
+
+		w.up.Options.Orphan = nil
+		w.mustRun(t)
+		require.Contains(t, strings.Join(w.of(""), "\n"), "agent/widgets: objects in workspaces keep the finalizer syncagent.kcp.io/cleanup")
+		served := metav1.APIGroup{PreferredVersion: metav1.GroupVersionForDiscovery{Version: "v1"}}
+		w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com", fakekcp.Answer{Code: http.StatusOK, Body: served})
+		w.mustRun(t)
+		require.Len(t, w.rt.Kcp.Requests("PATCH "+firstURL), 1, "a later run does what was asked for")
+		require.True(t, w.mustRun(t).Plan.Empty())
 	})
 }
 
@@ -270,13 +305,20 @@ func TestOnePublishedResourceIsRemoved(t *testing.T) {
 func TestAgentKeepsItsName(t *testing.T) {
 	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
 		renamed := strings.Replace(withAgents, "- name: widgets\n", "- name: gizmos\n    apiExport: widgets\n", 1)
-		top := topologytest.Build(t, renamed)
-		w.rt.Use(top)
-		w.up.Topology = top
+		w.file(t, renamed)
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, "agent/widgets would become agent/gizmos, which publishes through the same APIExport widgets in root:widgets: "+
 			"an agent finds the copies of objects by its name; nothing was changed")
 		require.Empty(t, w.rt.Calls())
+
+		require.Contains(t, clierr.Hint(err), "or remove the agent from the file, run kcpctl up --orphan agent/widgets, which keeps the objects on both sides, "+
+			"and add it with the new name")
+		w.without(t)
+		w.up.Options.Orphan = []topology.ID{agentWidgets}
+		w.mustRun(t)
+		w.up.Options.Orphan = nil
+		w.file(t, renamed)
+		w.mustRun(t)
 	})
 }
 

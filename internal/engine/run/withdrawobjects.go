@@ -2,11 +2,13 @@ package run
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -15,12 +17,20 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// askTime is how long kcp may take to list the objects of the APIs of an agent.
-const askTime = 30 * time.Second
+// askTime is how long kcp may take to list the objects of the APIs of an agent, and releaseTime for those that lose its
+// finalizer: nobody waits for an answer then.
+const (
+	askTime     = 30 * time.Second
+	releaseTime = 10 * time.Minute
+	// releaseTries is how often objects are listed if they change before they lose the finalizer.
+	releaseTries = 3
+)
 
 // usedObject is an object of an API of an agent, and where it is.
 type usedObject struct {
@@ -32,31 +42,92 @@ type usedObject struct {
 	path   string
 }
 
+// held reports whether the object waits for an agent before it is deleted.
+func (u *usedObject) held() bool { return slices.Contains(u.Finalizers, agent.Finalizer) }
+
+// exportsOf returns the APIExports of an agent that earlier runs have applied, first the one of the last finished run.
+func exportsOf(known *record.Record, id topology.ID) []record.Agent {
+	var out []record.Agent
+	if was, ok := known.Agents[id]; ok {
+		out = append(out, was)
+	}
+	for _, p := range known.Placed {
+		if p.Component != id || p.Ref().GroupKind() != kcpapi.APIExport.GroupKind() {
+			continue
+		}
+		if e := (record.Agent{Workspace: p.Workspace, APIExport: p.Name}); !slices.ContainsFunc(out, e.Publishes) {
+			out = append(out, e)
+		}
+	}
+	return out
+}
+
+// exports returns the APIExports through which objects depend on what is withdrawn. published means that the agent has
+// published something: if not, there is none.
+func (x *withdrawer) exports(w *withdrawal, published bool) ([]record.Agent, error) {
+	_, recorded := x.known.Agents[w.agent]
+	if !published && !(recorded && w.all()) && len(w.bindings) == 0 {
+		return nil, nil
+	}
+	all := exportsOf(x.known, w.agent)
+	switch {
+	case len(all) == 0:
+		return nil, errors.New("the record of the installation does not have its APIExport")
+	case recorded && !w.whole:
+		return all[:1], nil
+	}
+	return all, nil
+}
+
 // objects returns the objects of the APIs that are withdrawn, on all shards.
 func (x *withdrawer) objects(ctx context.Context, w *withdrawal) ([]usedObject, error) {
-	resources, err := x.resources(ctx, w)
+	own, err := x.resources(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	workspace, export := x.exportOf(w.agent)
-	return x.exported(ctx, workspace, export, resources)
+	return x.objectsOf(ctx, w, own, askTime)
 }
 
-// exported returns the objects of some resources that an APIExport provides or claims, on all shards.
-func (x *withdrawer) exported(ctx context.Context, workspace, export string,
-	resources []schema.GroupResource) ([]usedObject, error) {
-	ctx, cancel := context.WithTimeoutCause(ctx, askTime, fmt.Errorf("no answer after %s", askTime))
+// objectsOf returns the objects of some resources, which what is withdrawn publishes. If all goes, these are also the
+// objects of everything else that the APIExports provide and that have the finalizer.
+func (x *withdrawer) objectsOf(ctx context.Context, w *withdrawal, own []schema.GroupResource,
+	limit time.Duration) ([]usedObject, error) {
+	exports, err := x.exports(w, len(own) > 0)
+	if err != nil {
+		return nil, err
+	}
+	var out []usedObject
+	for i, e := range exports {
+		found, err := x.exported(ctx, e, own, w.all(), limit)
+		if err != nil {
+			return nil, err
+		}
+		_, recorded := x.known.Agents[w.agent]
+		for _, u := range found {
+			if u.held() || slices.Contains(own, u.GroupResource()) && (i == 0 || !recorded) {
+				out = append(out, u)
+			}
+		}
+	}
+	return out, nil
+}
+
+// exported returns the objects of some resources that an APIExport provides or claims, on all shards: with all, also of
+// all resources that it provides.
+func (x *withdrawer) exported(ctx context.Context, e record.Agent, resources []schema.GroupResource, all bool,
+	limit time.Duration) ([]usedObject, error) {
+	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer after %s", limit))
 	defer cancel()
-	out, err := x.ask(ctx, workspace, export, resources)
+	out, err := x.ask(ctx, e, resources, all)
 	if err != nil && ctx.Err() != nil {
 		return nil, context.Cause(ctx)
 	}
 	return out, err
 }
 
-func (x *withdrawer) ask(ctx context.Context, workspace, export string,
-	resources []schema.GroupResource) ([]usedObject, error) {
-	if export == "" || len(resources) == 0 {
+func (x *withdrawer) ask(ctx context.Context, e record.Agent, resources []schema.GroupResource,
+	all bool) ([]usedObject, error) {
+	if len(resources) == 0 && !all {
 		return nil, nil
 	}
 	proxy, err := ConnectFrontProxy(x.Runtime, x.topology, x.left, x.state, x.now())
@@ -64,13 +135,26 @@ func (x *withdrawer) ask(ctx context.Context, workspace, export string,
 		return nil, err
 	}
 	defer proxy.Close()
-	slice, err := proxy.Object(ctx,
-		plan.Ref{Workspace: workspace, GroupVersionKind: kcpapi.APIExportEndpointSlice.GroupVersionKind, Name: export})
-	if err != nil {
-		return nil, fmt.Errorf("read APIExportEndpointSlice %s in %s: %w", export, workspace, err)
+	read := func(k schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+		o, err := proxy.Object(ctx, plan.Ref{Workspace: e.Workspace, GroupVersionKind: k, Name: e.APIExport})
+		switch {
+		case err != nil:
+			return nil, fmt.Errorf("read %s %s in %s: %w", k.Kind, e.APIExport, e.Workspace, err)
+		case o == nil: // then nobody knows who uses it
+			return nil, fmt.Errorf("%s %s in %s does not exist", k.Kind, e.APIExport, e.Workspace)
+		}
+		return o, nil
 	}
-	if slice == nil {
-		return nil, nil // no workspace can bind it
+	if all {
+		export, err := read(kcpapi.APIExport.GroupVersionKind)
+		if err != nil {
+			return nil, err
+		}
+		resources = union(resources, agentstate.Resources(export))
+	}
+	slice, err := read(kcpapi.APIExportEndpointSlice.GroupVersionKind)
+	if err != nil {
+		return nil, err
 	}
 	var out []usedObject
 	for _, at := range agentstate.EndpointsOf(slice, x.topology) {
@@ -81,6 +165,17 @@ func (x *withdrawer) ask(ctx context.Context, workspace, export string,
 		out = append(out, found...)
 	}
 	return out, nil
+}
+
+// union returns the resources of both lists, each once.
+func union(a, b []schema.GroupResource) []schema.GroupResource {
+	out := slices.Clone(a)
+	for _, r := range b {
+		if !slices.Contains(out, r) {
+			out = append(out, r)
+		}
+	}
+	return out
 }
 
 // onShard returns the objects of resources on the shard with an endpoint.
@@ -134,27 +229,20 @@ func (x *withdrawer) name(ctx context.Context, shard *topology.Component, all []
 	return nil
 }
 
-// exportOf returns the APIExport of an agent, and its workspace, as earlier runs have applied it.
-func (x *withdrawer) exportOf(id topology.ID) (workspace, name string) {
-	for _, p := range x.known.Placed {
-		if ref := p.Ref(); p.Component == id && ref.GroupKind() == kcpapi.APIExport.GroupKind() {
-			return ref.Workspace, ref.Name
-		}
-	}
-	return "", ""
-}
-
-// resources returns the resources in kcp that are withdrawn: not those that the agent publishes under another name from
-// now on. It fails if the cluster of the agent does not answer.
+// resources returns the resources in kcp that are withdrawn: not those that the agent still publishes from the same
+// kind from now on. It fails if the cluster of the agent does not answer.
 func (x *withdrawer) resources(ctx context.Context, w *withdrawal) ([]schema.GroupResource, error) {
-	stays := map[schema.GroupResource]bool{}
+	stays := map[record.Published]bool{}
 	if c := x.topology.Component(w.agent); c != nil && !w.whole {
-		for _, k := range agent.Kinds(&c.Agent.Agent) {
-			stays[k.Projected] = true
+		for _, p := range agentOf(c).Published {
+			stays[p] = true
 		}
 	}
 	var out []schema.GroupResource
-	for _, it := range w.published {
+	for _, p := range w.dropped {
+		out = union(out, []schema.GroupResource{schema.ParseGroupResource(p.Resource)})
+	}
+	for _, it := range w.gone() {
 		if it.Live == nil {
 			found, err := x.Runtime.Find(ctx, it.Ref, "")
 			if err != nil {
@@ -165,8 +253,11 @@ func (x *withdrawer) resources(ctx context.Context, w *withdrawal) ([]schema.Gro
 			}
 			it.Live = &found[0]
 		}
-		if r, ok := publishedAs(it.Live); ok && !stays[r] && !slices.Contains(out, r) {
-			out = append(out, r)
+		r, ok := publishedAs(it.Live)
+		for _, k := range agent.Kinds(publishing(it.Live)) {
+			if k.Projected = r; ok && !stays[publishedOf(k)] {
+				out = union(out, []schema.GroupResource{r})
+			}
 		}
 	}
 	return out, nil
@@ -182,21 +273,38 @@ func publishedAs(live *unstructured.Unstructured) (schema.GroupResource, bool) {
 
 // related returns the related objects of workspaces that have the finalizer. An agent leaves it on those to which its
 // objects no longer refer. Those that another agent copies too keep it.
-func (x *withdrawer) related(ctx context.Context, w *withdrawal) ([]usedObject, error) {
-	workspace, export := x.exportOf(w.agent)
-	resources := agent.RelatedOfConsumers(publishing(w.published...))
-	out, err := x.exported(ctx, workspace, export, resources)
-	out = slices.DeleteFunc(out, func(u usedObject) bool { return !slices.Contains(u.Finalizers, agent.Finalizer) })
+func (x *withdrawer) related(ctx context.Context, w *withdrawal, published bool) ([]usedObject, error) {
+	resources := agent.RelatedOfConsumers(publishing(liveOf(w.gone())...))
+	if was := x.known.Agents[w.agent]; w.all() {
+		for _, r := range was.Related {
+			resources = union(resources, []schema.GroupResource{schema.ParseGroupResource(r)})
+		}
+	}
+	if len(resources) == 0 {
+		return nil, nil
+	}
+	exports, err := x.exports(w, published)
+	if err != nil {
+		return nil, err
+	}
+	out, err := x.heldIn(ctx, exports, resources)
 	if err != nil || len(out) == 0 {
 		return nil, err
 	}
 	for _, c := range x.topology.OfKind(topology.Agent) {
-		if c.ID() == w.agent && w.whole {
+		if c.ID() == w.agent && w.all() {
 			continue
 		}
 		shared := slices.DeleteFunc(agent.RelatedOfConsumers(&c.Agent.Agent),
 			func(r schema.GroupResource) bool { return !slices.Contains(resources, r) })
-		others, err := x.exported(ctx, c.Agent.Workspace, c.Agent.APIExport, shared)
+		if len(shared) == 0 {
+			continue
+		}
+		exports := exportsOf(x.known, c.ID())
+		if now := agentOf(c); !slices.ContainsFunc(exports, now.Publishes) {
+			exports = append(exports, now)
+		}
+		others, err := x.heldIn(ctx, exports, shared)
 		if err != nil {
 			return nil, err
 		}
@@ -208,36 +316,106 @@ func (x *withdrawer) related(ctx context.Context, w *withdrawal) ([]usedObject, 
 	return out, nil
 }
 
-// publishing is an agent with PublishedResources as they are in a cluster.
-func publishing(all ...plan.Item) *v1alpha1.Agent {
-	out := &v1alpha1.Agent{}
-	for _, it := range all {
+// heldIn returns the objects of some resources that have the finalizer, in several APIExports.
+func (x *withdrawer) heldIn(ctx context.Context, exports []record.Agent,
+	resources []schema.GroupResource) ([]usedObject, error) {
+	var out []usedObject
+	for _, e := range exports {
+		found, err := x.exported(ctx, e, resources, false, releaseTime)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, slices.DeleteFunc(found, func(u usedObject) bool { return !u.held() })...)
+	}
+	return out, nil
+}
+
+// liveOf returns the live objects of items.
+func liveOf(items []plan.Item) []*unstructured.Unstructured {
+	var out []*unstructured.Unstructured
+	for _, it := range items {
 		if it.Live != nil {
-			spec, _, _ := unstructured.NestedMap(it.Live.Object, "spec")
-			out.PublishedResources = append(out.PublishedResources,
-				v1alpha1.PublishedResource{Name: it.Name, Spec: spec})
+			out = append(out, it.Live)
 		}
 	}
 	return out
 }
 
-// release removes the finalizer of the agent from the objects in kcp that have it, because the agent no longer does. If
-// there are objects of its APIs, the user has asked for it. While kcp does not answer, the objects keep it.
-func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
-	used, err := x.related(ctx, w)
-	if err == nil && w.orphan {
-		var own []usedObject
-		own, err = x.objects(ctx, w)
-		used = append(used, own...)
+// publishing is an agent with PublishedResources as they are in a cluster.
+func publishing(all ...*unstructured.Unstructured) *v1alpha1.Agent {
+	out := &v1alpha1.Agent{}
+	for _, o := range all {
+		spec, _, _ := unstructured.NestedMap(o.Object, "spec")
+		out.PublishedResources = append(out.PublishedResources,
+			v1alpha1.PublishedResource{Name: o.GetName(), Spec: spec})
 	}
-	if err != nil && ctx.Err() == nil {
-		x.note(fmt.Sprintf("%s: objects in workspaces keep the finalizer %s, because kcp does not answer: %s", w.agent,
-			agent.Finalizer, FirstLine(err)))
+	return out
+}
+
+// release removes the finalizer of the agent from the objects in kcp that have it, because the agent no longer does. If
+// there are objects of its APIs, the user has asked for it. While kcp does not answer, the objects keep it: then only
+// an agent that is orphaned is removed, and the next run tries again.
+func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
+	released := 0
+	var err error
+	for range releaseTries {
+		var used []usedObject
+		if used, err = x.toRelease(ctx, w); err == nil {
+			var n int
+			n, err = x.removeFinalizers(ctx, used)
+			released += n
+		}
+		if !apierrors.IsConflict(err) { // of an object that has changed since
+			break
+		}
+	}
+	if released > 0 {
+		x.note(fmt.Sprintf("%s: %s in workspaces no longer have a finalizer of it; their copies stay", w.agent,
+			count(released, "object", "objects")))
+	}
+	switch {
+	case err == nil || ctx.Err() != nil:
+		return err
+	case w.orphan && w.whole:
+		x.note(fmt.Sprintf("%s: objects in workspaces keep the finalizer %s: %s", w.agent, agent.Finalizer,
+			FirstLine(err)))
+		x.unreleased = append(x.unreleased, w.agent)
 		return nil
 	}
-	if err != nil {
-		return err
+	return clierr.New(clierr.Failed, "run the command again: it continues",
+		"%s: objects in workspaces may still have the finalizer %s: %w", w.agent, agent.Finalizer, err)
+}
+
+// toRelease returns the objects that lose the finalizer: not those of resources that the agent still publishes.
+func (x *withdrawer) toRelease(ctx context.Context, w *withdrawal) ([]usedObject, error) {
+	own, err := x.resources(ctx, w)
+	if err != nil && !(w.orphan && w.whole) { // the APIExport has the resources, too
+		return nil, err
 	}
+	out, err := x.related(ctx, w, len(own) > 0)
+	if err != nil || !w.orphan {
+		return out, err
+	}
+	used, err := x.objectsOf(ctx, w, own, releaseTime)
+	if err != nil {
+		return nil, err
+	}
+	var stay []schema.GroupResource
+	if c := x.topology.Component(w.agent); c != nil && !w.all() {
+		for _, k := range agent.Kinds(&c.Agent.Agent) {
+			stay = append(stay, k.Projected)
+		}
+	}
+	for _, u := range used {
+		if u.held() && !slices.Contains(stay, u.GroupResource()) {
+			out = append(out, u)
+		}
+	}
+	return out, nil
+}
+
+// removeFinalizers removes the finalizer from objects, and returns from how many.
+func (x *withdrawer) removeFinalizers(ctx context.Context, used []usedObject) (n int, err error) {
 	for _, u := range used {
 		client, err := kcp.Connect(x.Runtime, u.server, x.state, x.now())
 		if err == nil {
@@ -245,12 +423,9 @@ func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
 			client.Close()
 		}
 		if err != nil {
-			return fmt.Errorf("%s: %w", u.workspace, err)
+			return n, fmt.Errorf("%s: %w", u.workspace, err)
 		}
+		n++
 	}
-	if len(used) > 0 {
-		x.note(fmt.Sprintf("%s: %s in workspaces no longer have a finalizer of it; their copies stay", w.agent,
-			count(len(used), "object", "objects")))
-	}
-	return nil
+	return n, nil
 }

@@ -87,14 +87,19 @@ func (x *withdrawer) kindsOf(ctx context.Context, w *withdrawal, place plan.Ref)
 	out := map[schema.GroupKind]bool{}
 	for _, it := range w.published {
 		goes[it.Name] = true
-		for _, k := range kindsIn(it) {
+	}
+	for _, p := range w.dropped {
+		out[schema.ParseGroupKind(p.Kind)], out[schema.ParseGroupKind(p.As)] = true, true
+	}
+	for _, o := range liveOf(w.gone()) {
+		for _, k := range kindsIn(o) {
 			out[k] = true
 		}
 	}
 	for i := range all {
 		if p := &all[i]; !goes[p.GetName()] &&
 			publishedFrom(leases, p, topology.AgentLease(x.topology.Name, w.agent.Name())) {
-			for _, k := range kindsIn(plan.Item{Live: p}) {
+			for _, k := range kindsIn(p) {
 				delete(out, k)
 			}
 		}
@@ -115,7 +120,7 @@ func publishedFrom(leases []unstructured.Unstructured, published *unstructured.U
 }
 
 // kindsIn returns the kind of a PublishedResource on the service cluster, and in kcp.
-func kindsIn(published plan.Item) []schema.GroupKind {
+func kindsIn(published *unstructured.Unstructured) []schema.GroupKind {
 	var out []schema.GroupKind
 	for _, k := range agent.Kinds(publishing(published)) {
 		out = append(out, k.GroupKind, k.ProjectedKind)

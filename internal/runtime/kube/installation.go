@@ -89,6 +89,14 @@ func (i *installation) withCurrentNames(rec *record.Record) *record.Record {
 			}
 		}
 	}
+	for id, a := range rec.Agents {
+		for _, cl := range i.clusters.current {
+			if cl.UID != "" && a.ClusterUID == string(cl.UID) && a.Namespace == cl.Namespace {
+				a.Cluster = cl.Name
+				rec.Agents[id] = a
+			}
+		}
+	}
 	return rec
 }
 
@@ -136,6 +144,14 @@ func (i *installation) setOwner(cl *cluster.Client, inv *inventory.Inventory, re
 			if isAt(cl, d) && d.ClusterUID == "" && cl.UID != "" { // another UID belongs to another cluster
 				d.ClusterUID = string(cl.UID)
 				out.Data[id] = d
+			}
+		}
+	}
+	for id, a := range out.Agents {
+		for _, cl := range i.clusters.current {
+			if a.Cluster == cl.Name && a.Namespace == cl.Namespace && a.ClusterUID == "" && cl.UID != "" {
+				a.ClusterUID = string(cl.UID)
+				out.Agents[id] = a
 			}
 		}
 	}

@@ -1,0 +1,301 @@
+package run
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"slices"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/desired/agent"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+)
+
+// withdrawal is the removal of an agent, or of some of the resources that it publishes.
+type withdrawal struct {
+	agent topology.ID
+	// items are the objects to delete. workloads are the Deployments among them, bindings the APIBindings of the agent,
+	// published the PublishedResources.
+	items, workloads, bindings, published []plan.Item
+	// changed are PublishedResources that stay, and publish something else from now on. dropped is what the agent no
+	// longer publishes, by the record: also if an interrupted run has changed the PublishedResources.
+	changed []plan.Item
+	dropped []record.Published
+	// whole means that the agent goes, with its identity.
+	whole bool
+	// moved means that the agent stays, and publishes through another APIExport from now on.
+	moved bool
+	// orphan means that the copies of objects are kept.
+	orphan bool
+}
+
+// runs reports whether the agent runs, so that it deletes the copies of objects that are deleted.
+func (w *withdrawal) runs() bool {
+	return !w.whole || slices.ContainsFunc(w.workloads, func(it plan.Item) bool {
+		if it.Live == nil {
+			return true
+		}
+		replicas, found, _ := unstructured.NestedInt64(it.Live.Object, "spec", "replicas")
+		return !found || replicas > 0
+	})
+}
+
+// gone returns the PublishedResources that no longer publish what they have published.
+func (w *withdrawal) gone() []plan.Item { return slices.Concat(w.published, w.changed) }
+
+// all reports whether everything goes that the agent has published through an APIExport.
+func (w *withdrawal) all() bool { return w.whole || w.moved }
+
+// some reports whether something goes that objects of workspaces depend on.
+func (w *withdrawal) some() bool { return w.all() || len(w.gone())+len(w.dropped) > 0 }
+
+// add adds an object that is deleted.
+func (w *withdrawal) add(it plan.Item) {
+	w.items = append(w.items, it)
+	switch {
+	case it.Kind == "Deployment":
+		w.workloads, w.whole = append(w.workloads, it), true
+	case it.Kind == "ServiceAccount":
+		w.whole = true
+	case it.Kind == agent.Kind:
+		w.published = append(w.published, it)
+	case it.GroupKind() == kcpapi.APIBinding.GroupKind():
+		w.bindings = append(w.bindings, it)
+	}
+}
+
+// unbinds adds deleted APIBindings of other components to what a whole agent publishes.
+func (w *withdrawal) unbinds(deleted []plan.Item, exports []record.Agent) {
+	for _, it := range deleted {
+		if it.GroupKind() != kcpapi.APIBinding.GroupKind() || it.Live == nil ||
+			slices.ContainsFunc(w.bindings, func(b plan.Item) bool { return b.Ref == it.Ref }) {
+			continue
+		}
+		of, _, _ := unstructured.NestedStringMap(it.Live.Object, "spec", "reference", "export")
+		bound := record.Agent{Workspace: cmp.Or(of["path"], it.Workspace), APIExport: of["name"]}
+		if slices.ContainsFunc(exports, bound.Publishes) {
+			w.bindings = append(w.bindings, it)
+		}
+	}
+}
+
+// withdrawals are what a run takes away of agents.
+type withdrawals struct {
+	all     []*withdrawal
+	orphans []topology.ID
+}
+
+// of returns the withdrawal of an agent, which it adds if there is none.
+func (ws *withdrawals) of(id topology.ID) *withdrawal {
+	i := slices.IndexFunc(ws.all, func(w *withdrawal) bool { return w.agent == id })
+	if i < 0 {
+		i = len(ws.all)
+		ws.all = append(ws.all, &withdrawal{agent: id, orphan: slices.Contains(ws.orphans, id)})
+	}
+	return ws.all[i]
+}
+
+// deletes adds what deletions take away.
+func (ws *withdrawals) deletes(deleted []plan.Item) {
+	for _, it := range deleted {
+		if it.Component.Kind() == topology.Agent {
+			ws.of(it.Component).add(it)
+		}
+	}
+}
+
+// some returns the withdrawals that take something away that objects of workspaces depend on.
+func (ws *withdrawals) some() []*withdrawal {
+	return slices.DeleteFunc(ws.all, func(w *withdrawal) bool { return !w.some() })
+}
+
+// waiting adds agents of which only the objects remain that wait for them. They are lost with kcp, and their copies
+// stay, unless these are in kcp, too.
+func (ws *withdrawals) waiting(known *record.Record) {
+	for _, id := range slices.Sorted(maps.Keys(known.Agents)) {
+		if was := known.Agents[id]; !was.Orphaned && (was.Place == "" || topology.IsKubernetes(was.Place)) {
+			ws.of(id).whole = true
+		}
+	}
+}
+
+// withdrawn returns what a plan takes away of agents. Whether an agent publishes elsewhere, or the setup no longer has
+// it, follows from the record, also if kcpctl down, or somebody else, has removed its objects before.
+func (u *Up) withdrawn(p *plan.Plan, known *record.Record) []*withdrawal {
+	ws := &withdrawals{orphans: u.Options.Orphan}
+	ws.deletes(p.Deletions())
+	for _, it := range p.Items {
+		if publishesElse(it) {
+			w := ws.of(it.Component)
+			w.changed = append(w.changed, it)
+		}
+	}
+	for _, w := range ws.all {
+		// kcp deletes the objects with the APIBinding. Without the agent, they would wait for it.
+		w.whole = w.whole || len(w.bindings) > 0 && u.Topology.Component(w.agent) == nil
+	}
+	for _, id := range slices.Sorted(maps.Keys(known.Agents)) {
+		if was := known.Agents[id]; !u.isLeft(was) { // a later run does it
+			u.compareAgent(ws, id, was)
+		}
+	}
+	for _, w := range ws.all {
+		if w.whole {
+			w.unbinds(p.Deletions(), exportsOf(known, w.agent))
+		}
+	}
+	return ws.some()
+}
+
+// compareAgent adds what a run takes away of an agent, by the record.
+func (u *Up) compareAgent(ws *withdrawals, id topology.ID, was record.Agent) {
+	c := u.Topology.Component(id)
+	if c == nil {
+		if u.drops(id) {
+			w := ws.of(id)
+			w.whole, w.orphan = true, w.orphan || was.Orphaned
+		}
+		return
+	}
+	if was.Orphaned || !u.scope().includes(id) {
+		return
+	}
+	now := agentOf(c)
+	w := ws.of(id)
+	w.whole = w.whole || !was.IsAt(now)
+	w.moved = !was.Publishes(now)
+	for _, p := range was.Published {
+		if !slices.Contains(now.Published, p) {
+			w.dropped = append(w.dropped, p)
+		}
+	}
+}
+
+// isLeft reports whether the run excludes the cluster of an agent.
+func (u *Up) isLeft(a record.Agent) bool {
+	_, left := plan.UnreachableIn(u.left, a.Cluster)
+	return left
+}
+
+// drops reports whether the run removes a component that the setup no longer has.
+func (u *Up) drops(id topology.ID) bool {
+	return !u.scope().limited() || slices.Contains(u.Options.Removed, id)
+}
+
+// publishesElse reports whether a plan changes a PublishedResource so that it no longer publishes what it has
+// published: another kind, under another name, or nothing.
+func publishesElse(it plan.Item) bool {
+	if it.Action != plan.Change || it.Kind != agent.Kind || it.Component.Kind() != topology.Agent || it.Live == nil {
+		return false
+	}
+	next := it.Merged
+	if next == nil {
+		next = it.Want
+	}
+	return !slices.EqualFunc(agent.Kinds(publishing(it.Live)), agent.Kinds(publishing(next)),
+		func(was, now agent.PublishedKind) bool {
+			return was.GroupKind == now.GroupKind && was.Projected == now.Projected &&
+				was.ProjectedKind == now.ProjectedKind && (now.Synchronized || !was.Synchronized)
+		})
+}
+
+// agentOf returns what is recorded of an agent.
+func agentOf(c *topology.Component) record.Agent {
+	out := record.Agent{Workspace: c.Agent.Workspace, APIExport: c.Agent.APIExport, Place: c.Agent.ServicePlace,
+		Namespace: c.ServiceNamespace()}
+	if out.Place == "" {
+		out.Cluster = c.Cluster.Name
+	}
+	for _, k := range agent.Kinds(&c.Agent.Agent) {
+		if k.Synchronized {
+			out.Published = append(out.Published, publishedOf(k))
+		}
+	}
+	for _, r := range agent.RelatedOfConsumers(&c.Agent.Agent) {
+		out.Related = append(out.Related, r.String())
+	}
+	slices.SortFunc(out.Published, record.Published.Compare)
+	slices.Sort(out.Related)
+	return out
+}
+
+func publishedOf(k agent.PublishedKind) record.Published {
+	return record.Published{Kind: k.GroupKind.String(), As: k.ProjectedKind.String(), Resource: k.Projected.String()}
+}
+
+// recordAgents records the agents of the run.
+func (g *guard) recordAgents() {
+	all := map[topology.ID]record.Agent{}
+	for _, c := range g.Topology.OfKind(topology.Agent) {
+		if g.scope().includes(c.ID()) {
+			all[c.ID()] = agentOf(c)
+		}
+	}
+	for id, was := range g.known.Agents {
+		if g.isLeft(was) {
+			all[id] = was
+		}
+	}
+	g.res.record.SetAgents(all, g.scope().limited(), g.Options.Removed...)
+}
+
+// sameAgents refuses to rename or move an agent: its name is on the copies of objects, by which it finds them
+// (api-syncagent: internal/sync/types.go, agentNameLabel), and they are on its cluster.
+func (p *preparation) sameAgents(all []*withdrawal) error {
+	x := p.withdrawer(p.known, nil)
+	for _, w := range all {
+		c := p.Topology.Component(w.agent)
+		if !w.whole && !leaves(w, c) {
+			continue
+		}
+		if c != nil {
+			return clierr.New(clierr.Failed,
+				fmt.Sprintf("revert the cluster and its namespace; or remove the agent from the file, run kcpctl up "+
+					"--%s %s, which keeps the objects on both sides, and add it again", FlagOrphan, w.agent),
+				"%s publishes from %s, and the setup file has %s: the copies of objects would stay behind; "+
+					"nothing was changed",
+				w.agent, x.placeText(w), agentOf(c))
+		}
+		for _, other := range p.Topology.OfKind(topology.Agent) {
+			now := agentOf(other)
+			if x.known.Agents[w.agent].Orphaned || !slices.ContainsFunc(exportsOf(x.known, w.agent), now.Publishes) {
+				continue
+			}
+			return clierr.New(clierr.Failed,
+				fmt.Sprintf("revert the name to %s; or remove the agent from the file, run kcpctl up --%s %s, which "+
+					"keeps the objects on both sides, and add it with the new name",
+					w.agent.Name(), FlagOrphan, w.agent),
+				"%s would become %s, which publishes through the same APIExport %s in %s: an agent finds the "+
+					"copies of objects by its name; nothing was changed",
+				w.agent, other.ID(), now.APIExport, now.Workspace)
+		}
+	}
+	return nil
+}
+
+// leaves reports whether an agent on this machine would publish the APIs of another place.
+func leaves(w *withdrawal, c *topology.Component) bool {
+	return c != nil && slices.ContainsFunc(w.published,
+		func(it plan.Item) bool { return it.Workspace != c.Agent.ServicePlace })
+}
+
+// placeText names the place of a withdrawal.
+func (x *withdrawer) placeText(w *withdrawal) string {
+	if was, ok := x.known.Agents[w.agent]; ok {
+		return was.String()
+	}
+	for _, it := range w.items {
+		switch {
+		case (it.Cluster != "" || topology.IsKubernetes(it.Workspace)) && it.Namespace != "":
+			return record.Agent{Cluster: it.Cluster, Place: it.Workspace, Namespace: it.Namespace}.String()
+		case it.Workspace != "" && it.Kind == agent.Kind:
+			return record.Agent{Place: it.Workspace}.String()
+		}
+	}
+	return "this machine"
+}
