@@ -57,8 +57,8 @@ in each of them for any time. Several authorities go through the phases together
 
 Existing kubeconfigs keep working until --finish removes the previous authority; the command lists them before. In the
 phase distribute, --cancel ends the rotation: the new authority, which has signed nothing, is no longer trusted. In each
-phase the components that change are rolled, one after another. Agents and the controller of workloads are not rolled: they read
-their files again, and --finish waits until they have done so. After an interruption the same command continues.`,
+phase the components that change are rolled, one after another. Agents and the controller of workloads are
+not rolled: they read their files again, and --finish waits until they have done so. After an interruption the same command continues.`,
 		Example: `  kcpctl certs rotate-ca server
   kcpctl certs rotate-ca server client requestheader
   kcpctl certs rotate-ca server --finish`,

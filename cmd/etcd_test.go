@@ -34,7 +34,7 @@ type withMembers struct {
 	run.MemberRuntime
 }
 
-// A list without what is on a cluster that cannot be reached names the cluster, and the exit code says so, too.
+// A list without what is on a cluster that cannot be reached names the cluster, and has an exit code of its own.
 func TestListsWithoutACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, path := applied(t, overTwoClusters, overTwoClusters)

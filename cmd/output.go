@@ -118,7 +118,7 @@ func listOf[T any](kind, setup string, items []T) list[T] {
 // partialList is a list without what is on clusters that cannot be reached.
 type partialList[T any] struct {
 	list[T]
-	// Unreachable are the clusters that cannot be reached: what is there is not known.
+	// Unreachable are the clusters that cannot be reached: their items are not known.
 	Unreachable []string `json:"unreachable,omitempty"`
 }
 

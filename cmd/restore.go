@@ -64,7 +64,7 @@ have all shards whose data the interrupted restore replaces, and replaces it, to
 		"image of kcpctl for the pods that write data (default: spec.workloads.image)")
 	o.setup.addAllowOtherCluster(c)
 	addRisk(c, acceptance{risk: risk.OtherBackup, value: "NAME", accept: collect(&o.instead),
-		usage: "restore this backup in place of NAME, whose restore was interrupted"})
+		usage: "restore this backup instead of NAME, whose restore was interrupted"})
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be restored, and change nothing")
 	addYes(f, &o.yes)
 	completeFlag(c, "shard", o.setup.names(env, shardNames))

@@ -158,8 +158,8 @@ func (o *upgradeOptions) noteChanges(s *session, step release.Step, from string)
 		o.env.note(n)
 	}
 	if all := cannotReturn(s.topology, from); len(all) > 0 {
-		o.env.note(fmt.Sprintf("%s: the embedded etcd changes from %s to %s, and cannot return. To go back to %s, you need "+
-			"a backup from before the upgrade: kcpctl backup create", gather.Few(all, gather.Listed, ", "),
+		o.env.note(fmt.Sprintf("%s: the embedded etcd changes from %s to %s, and cannot return. To go back to %s, "+
+			"you need a backup from before the upgrade: kcpctl backup create", gather.Few(all, gather.Listed, ", "),
 			release.EmbeddedEtcd(from), release.EmbeddedEtcd(o.version), from))
 	}
 }
@@ -221,8 +221,8 @@ func pinnedNotes(t *topology.Topology, version string) []string {
 		}
 		note := fmt.Sprintf("%s: the image %s must be that of %s", names, image, version)
 		if slices.Contains(kept, c) {
-			note = fmt.Sprintf("%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the setup "+
-				"file", names, image, c.Version, imageFields(c))
+			note = fmt.Sprintf("%s: keeps the image %s, with the flags of %s; to upgrade it, too, change %s in the "+
+				"setup file", names, image, c.Version, imageFields(c))
 		}
 		out = append(out, note)
 	}
@@ -254,8 +254,8 @@ func (o *upgradeOptions) explain(err error, s *session, from string) error {
 	up := o.setup.command("up")
 	hint := "components that were not reached still run as before; fix the cause and rerun this command, or run " + up
 	if all := cannotReturn(s.topology, from); len(all) > 0 {
-		hint += fmt.Sprintf("; once kcp %s has started with an embedded etcd, as in %s, it cannot go back to %s without a "+
-			"backup from before the upgrade", o.version, gather.Few(all, gather.Listed, ", "), from)
+		hint += fmt.Sprintf("; once kcp %s has started with an embedded etcd, as in %s, it cannot go back to %s "+
+			"without a backup from before the upgrade", o.version, gather.Few(all, gather.Listed, ", "), from)
 	} else {
 		hint += fmt.Sprintf("; to go back, set spec.version to %s in %s and run %s %s", from, o.setup.file, up,
 			risk.ReleaseChange.Flag())

@@ -128,7 +128,7 @@ func (all Rotations) Advance(t *topology.Topology, s *State, from Phase, now tim
 }
 
 // Cancel ends rotations of authorities in PhaseDistribute: the next one, which has signed nothing, is no longer
-// trusted. Those in PhaseNone stay as they are. It does not modify s.
+// trusted. Rotations in PhaseNone do not change. It does not modify s.
 func (all Rotations) Cancel(s *State) (*State, error) {
 	if switched := all.In(s, PhaseSwitch); len(switched) > 0 {
 		return nil, clierr.New(clierr.Failed, "complete it: run the command without --cancel, and then with --finish",

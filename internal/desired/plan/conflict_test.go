@@ -9,7 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 )
 
-// An autoscaler that scales a component during the plan is no conflict, if the setup leaves the replicas to others.
+// An autoscaler that scales a component during the plan does not conflict, if the setup leaves the replicas to others.
 func TestReplicasThatAreLeftToOthersAreNoConflict(t *testing.T) {
 	deployment := func(image string, replicas any) *unstructured.Unstructured {
 		spec := map[string]any{"image": image}

@@ -17,7 +17,7 @@ type Agent struct {
 	ClusterUID string `json:"clusterUID,omitempty"`
 	// Place is the workspace, or the cluster, whose APIs an agent on this machine publishes. Then Cluster is empty.
 	Place string `json:"place,omitempty"`
-	// Workspace and APIExport are what it publishes through.
+	// The agent publishes through APIExport in Workspace.
 	Workspace string `json:"workspace"`
 	APIExport string `json:"apiExport"`
 	// Published are the kinds that it publishes, and Related the related resources of workspaces that it copies, such

@@ -174,8 +174,8 @@ func differs(was, have pki.Fingerprints, retired, allowed []string) string {
 		(have.Next == was.Next || was.Next == "" || have.Next == "" && Allowed(allowed, was.Next)):
 		return unknownPrevious(have.Previous, was.Previous) // or one step ahead: the next one is trusted
 	case have.Current == was.Current:
-		return fmt.Sprintf("the next one, %s, is missing: the store is older than the rotation, or a run with --cancel "+
-			"was interrupted: run it again", Short(was.Next))
+		return fmt.Sprintf("the next one, %s, is missing: the store is older than the rotation, or a run with "+
+			"--cancel was interrupted: run it again", Short(was.Next))
 	case have.Current == was.Next && slices.Contains(have.Previous, was.Current): // one step ahead: the next one signs
 		return unknownPrevious(have.Previous, slices.Concat(was.Previous, []string{was.Current}))
 	case have.Current == was.Next:

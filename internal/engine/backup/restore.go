@@ -58,7 +58,7 @@ type Restore struct {
 	Place    Place
 	Target   archive.Target
 	Name     string
-	// Shards limits the restore to some shards, and to those of an interrupted restore. Empty: all.
+	// Shards limits the restore to some shards, and to the shards of an interrupted restore. Empty: all.
 	Shards []topology.ID
 	// Instead are the backups whose interrupted restores this one takes the place of.
 	Instead []string
@@ -347,12 +347,12 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 }
 
 // hintOtherKeys is the next step for a backup whose keys the installation does not have. If an interrupted restore of
-// another backup has brought the keys, nothing else has them.
+// another backup has restored the keys, only they exist.
 func (r *Restore) hintOtherKeys() string {
 	hint := "use a backup that was taken after kcpctl encryption rotate"
 	if r.known.Restoring != "" && r.known.Restoring != r.Name {
-		hint += "; if the interrupted restore of " + r.known.Restoring + " has brought back a lost installation, " +
-			"delete what it has brought back with kcpctl down --purge, and run the command again"
+		hint += "; if the interrupted restore of " + r.known.Restoring + " has restored a lost installation, " +
+			"delete what it has restored with kcpctl down --purge, and run the command again"
 	}
 	return hint
 }

@@ -218,8 +218,8 @@ var Preflight = []Check{
 			"a Service leads nowhere, or elsewhere: such a shard needs a virtualWorkspaceURL that the cluster of the agent can reach. kcpctl " +
 			"demands one whenever it reads the setup file, and this check looks at its host. KCP024 tries the addresses, and KCP144 the " +
 			"certificate of the agent.",
-		Fix: "set virtualWorkspaceURL of the shard, or, if it has a server of virtual workspaces, url of this server, to an " +
-			"address that other clusters reach",
+		Fix: "set virtualWorkspaceURL of the shard, or, if it has a server of virtual workspaces, url of this " +
+			"server, to an address that other clusters reach",
 	},
 	{
 		ID: "KCP044", Category: catAgents, Title: "the APIExports of agents belong to the setup",
@@ -273,8 +273,8 @@ var Preflight = []Check{
 			"workspaces with objects of the cluster. From another cluster, such a shard needs a virtualWorkspaceURL that this cluster can " +
 			"reach. kcpctl demands one whenever it reads the setup file, and this check looks at its host. KCP024 " +
 			"tries the addresses.",
-		Fix: "set virtualWorkspaceURL of the shard, or, if it has a server of virtual workspaces, url of this server, to an " +
-			"address that the physical cluster reaches",
+		Fix: "set virtualWorkspaceURL of the shard, or, if it has a server of virtual workspaces, url of this " +
+			"server, to an address that the physical cluster reaches",
 	},
 	{
 		ID: "KCP053", Category: catPhysical, Title: "physical clusters have what their tenancy needs", Thorough: true,

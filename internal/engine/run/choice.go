@@ -98,8 +98,8 @@ func (s Selected) mayMove(w *whole, l located) error {
 		if reason = keeps; reason == "" && at >= 0 && !selector.Matches(labels.Set(w.shards[at].Labels)) {
 			reason = fmt.Sprintf("its location selector %q does not match this shard", selector)
 			hint = fmt.Sprintf("set a selector that matches shard %s and shard %s, or none, for the workspace in "+
-				"spec.workspaces, and run kcpctl up, or set spec.location.selector of the Workspace, and run the command "+
-				"again; or leave it out; nothing was changed", l.shard, s.To)
+				"spec.workspaces, and run kcpctl up, or set spec.location.selector of the Workspace, and run the "+
+				"command again; or leave it out; nothing was changed", l.shard, s.To)
 		}
 		if reason == "" && l.CannotServe(s.To, w.to.started[s.To]) {
 			reason = hasLeft(s.To)

@@ -306,7 +306,7 @@ func TestEmbeddedEtcdsDoNotGoBack(t *testing.T) {
 	}
 }
 
-// A digest says which image runs, and not which release: the same image is no other release.
+// A digest says which image runs, and not which release: the same image cannot be another release.
 func TestTheSameImageIsTheSameRelease(t *testing.T) {
 	const one, other = "sha256:0123456789012345678901234567890123456789012345678901234567890123",
 		"sha256:3210321032103210321032103210321032103210321032103210321032103210"

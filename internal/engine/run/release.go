@@ -37,9 +37,9 @@ func (g *guard) nextRelease(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// sameImage refuses another release for an image that stays the same: a digest says which image it is, and not which
-// release. The component would get the flags of that release, and the record would say that it has written the data.
-// This machine runs no images.
+// sameImage refuses another release for an image that does not change: a digest names an image, and not its release.
+// The component would get the flags of that release, and the record would say that it has written the data. This
+// machine runs no images.
 func (g *guard) sameImage(it plan.Item, c *topology.Component, wrote string) error {
 	image := record.Image(it.Want)
 	if g.Options.AllowReleaseChange || c.Kind == topology.Etcd || c.Cluster.Local || wrote == "" || wrote == c.Version ||
@@ -47,8 +47,9 @@ func (g *guard) sameImage(it plan.Item, c *topology.Component, wrote string) err
 		return nil
 	}
 	return clierr.New(clierr.Failed,
-		fmt.Sprintf("set image.digest to that of %s; if this component is to stay as it is, set its image.tag to %s, too; "+
-			"if the image is of %s, and the setup was wrong: %s", c.Version, wrote, c.Version, risk.ReleaseChange.Flag()),
+		fmt.Sprintf("set image.digest to that of %s; if this component is to stay as it is, set its image.tag to %s, "+
+			"too; if the image is of %s, and the setup was wrong: %s", c.Version, wrote, c.Version,
+			risk.ReleaseChange.Flag()),
 		"%s runs %s as kcp %s, and the setup has the same image for kcp %s", c.ID(), image, wrote, c.Version)
 }
 
@@ -79,11 +80,11 @@ func (g *guard) nextReleaseOf(ctx context.Context, it plan.Item, c *topology.Com
 	for _, from := range from {
 		if c.KeepsEmbeddedEtcd() && !g.mayLose(c.ID()) && release.EtcdGoesBack(from, next) {
 			return clierr.New(clierr.Failed,
-				"stay on "+from+" or a newer release; to go back, restore a backup from before the upgrade: kcpctl restore; "+
-					"if "+from+" has never started here: kcpctl up "+risk.ReleaseChange.Flag()+" "+
+				"stay on "+from+" or a newer release; to go back, restore a backup from before the upgrade: kcpctl "+
+					"restore; if "+from+" has never started here: kcpctl up "+risk.ReleaseChange.Flag()+" "+
 					risk.DataChange.Of(string(c.ID())),
-				"%s %s %s, with an embedded etcd %s: the one of %s is %s, and does not start with this data", c.ID(), what,
-				from, release.EmbeddedEtcd(from), next, release.EmbeddedEtcd(next))
+				"%s %s %s, with an embedded etcd %s: the one of %s is %s, and does not start with this data",
+				c.ID(), what, from, release.EmbeddedEtcd(from), next, release.EmbeddedEtcd(next))
 		}
 		if g.Options.AllowReleaseChange {
 			continue

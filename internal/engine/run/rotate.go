@@ -95,8 +95,8 @@ func (r *Rotate) orUnusable(ctx context.Context, which pki.Rotations, err error)
 	if why == nil {
 		return err
 	}
-	return clierr.New(clierr.Failed, "end the rotation with "+rotateCA(which)+" --cancel: the current one continues to "+
-		"sign; then rotate to another one", "the new %s cannot be used; nothing was changed: %w", which, why)
+	return clierr.New(clierr.Failed, "end the rotation with "+rotateCA(which)+" --cancel: the current one continues "+
+		"to sign; then rotate to another one", "the new %s cannot be used; nothing was changed: %w", which, why)
 }
 
 // rotateCA is the command that rotates authorities.

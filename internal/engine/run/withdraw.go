@@ -85,8 +85,8 @@ func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
 	return err
 }
 
-// withdraw takes away what a plan removes of agents, before the rest of it is deleted. An agent whose finalizer stays
-// on objects stays recorded, so that the next run tries again.
+// withdraw takes away what a plan removes of agents, before the rest of it is deleted. The record keeps an agent whose
+// finalizer is still on objects, so that the next run tries again.
 func (u *Up) withdraw(ctx context.Context, res *Result) error {
 	x := u.withdrawer(res.known, res.PKI.State)
 	if err := x.carryOut(ctx, u.withdrawn(res.Plan, res.known), true); err != nil {
@@ -154,14 +154,14 @@ func (x *withdrawer) unused(ctx context.Context, w *withdrawal, unbound map[stri
 		w.agent, total, gather.Few(places, gather.Listed, ", "), x.refusal(w))
 }
 
-// refusal says what a withdrawal would do to objects, unless it removes them with what they are of, and that nothing of
-// it was done.
+// refusal returns what a withdrawal would do to objects, unless it removes them with their API, and that the agent was
+// not changed.
 func (x *withdrawer) refusal(w *withdrawal) string {
 	switch {
 	case w.whole && !w.runs():
-		return "it does not run, so they would keep its finalizer; nothing of it was removed"
+		return "it does not run, so they would keep its finalizer; it was not removed"
 	case w.whole || len(w.published) > 0:
-		return "nothing of it was removed"
+		return "it was not removed"
 	case w.moved:
 		was := x.known.Agents[w.agent]
 		return fmt.Sprintf("it would leave them, because it no longer publishes through APIExport %s in %s; nothing "+
@@ -174,7 +174,7 @@ func (x *withdrawer) refusal(w *withdrawal) string {
 	return "it would leave them, because it publishes something else; nothing was changed"
 }
 
-// hintUsed returns the next steps if workspaces have objects of what is withdrawn.
+// hintUsed returns the next steps if workspaces have objects of the withdrawn APIs.
 func (x *withdrawer) hintUsed(w *withdrawal) string {
 	first := "delete them in the workspaces while the agent runs: it deletes their copies"
 	switch {
@@ -188,7 +188,7 @@ func (x *withdrawer) hintUsed(w *withdrawal) string {
 		"finalizer of the agent", first, FlagOrphan, w.agent)
 }
 
-// hintUnknown returns the next steps if it is not known whether workspaces have objects of what is withdrawn.
+// hintUnknown returns the next steps if it is not known whether workspaces have objects of the withdrawn APIs.
 func (x *withdrawer) hintUnknown(w *withdrawal) string {
 	first := "make kcp and the cluster of the agent reachable"
 	if !w.whole || len(w.workloads) == 0 { // as after kcpctl down

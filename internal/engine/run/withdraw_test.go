@@ -172,7 +172,7 @@ func TestAgentIsRemovedWhenNothingUsesIt(t *testing.T) {
 		w.without(t)
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
-			"1 widgets.example.com in root:team-a; it does not run, so they would keep its finalizer; nothing of it was removed")
+			"1 widgets.example.com in root:team-a; it does not run, so they would keep its finalizer; it was not removed")
 		require.Contains(t, clierr.Hint(err), "--orphan agent/widgets")
 		require.Empty(t, w.rt.Calls())
 
@@ -295,7 +295,7 @@ func TestOnePublishedResourceIsRemoved(t *testing.T) {
 		w.up.Topology = top
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
-			"1 widgets.example.com in root:team-a; nothing of it was removed")
+			"1 widgets.example.com in root:team-a; it was not removed")
 		widgets()
 		w.mustRun(t)
 		require.Equal(t, []string{"obj-state-c1-gadget", "obj-state-c1-strange", "syncagent.demo-widgets", "syncagent.demo-others"}, left(w))

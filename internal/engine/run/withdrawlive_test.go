@@ -20,7 +20,7 @@ import (
 const (
 	used       = "agent/widgets: workspaces have 1 of the objects that it synchronizes: 1 widgets.example.com in root:team-a; "
 	notKnown   = "agent/widgets: whether workspaces have objects of its APIs is not known: "
-	notRunning = "it does not run, so they would keep its finalizer; nothing of it was removed"
+	notRunning = "it does not run, so they would keep its finalizer; it was not removed"
 	// gizmos is the path of another APIExport on the root shard.
 	gizmos = "/services/apiexport/def/gizmos"
 )
@@ -187,7 +187,7 @@ func TestAgentMoves(t *testing.T) {
 	}
 }
 
-// An APIBinding of an agent that does not run is not deleted with objects that nobody would release.
+// An APIBinding of an agent that does not run is not deleted with objects whose finalizer no agent would remove.
 func TestObjectsOfAnAgentAreDeletedWhileItRuns(t *testing.T) {
 	inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
 		w.rt.Kcp.Always(fakekcp.ListClusters, list(map[string]any{"metadata": map[string]any{"name": "cluster", "annotations": map[string]any{

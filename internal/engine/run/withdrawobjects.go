@@ -23,8 +23,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// askTime is how long kcp may take to list the objects of the APIs of an agent, and releaseTime for those that lose its
-// finalizer: nobody waits for an answer then.
+// askTime is how long kcp may take to list the objects of the APIs of an agent. releaseTime is how long it may take to
+// list and change the objects that lose its finalizer: no user waits for an answer then.
 const (
 	askTime     = 30 * time.Second
 	releaseTime = 10 * time.Minute
@@ -140,7 +140,7 @@ func (x *withdrawer) ask(ctx context.Context, e record.Agent, resources []schema
 		switch {
 		case err != nil:
 			return nil, fmt.Errorf("read %s %s in %s: %w", k.Kind, e.APIExport, e.Workspace, err)
-		case o == nil: // then nobody knows who uses it
+		case o == nil: // then it is not known who uses it
 			return nil, fmt.Errorf("%s %s in %s does not exist", k.Kind, e.APIExport, e.Workspace)
 		}
 		return o, nil
@@ -386,7 +386,7 @@ func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
 		"%s: objects in workspaces may still have the finalizer %s: %w", w.agent, agent.Finalizer, err)
 }
 
-// toRelease returns the objects that lose the finalizer: not those of resources that the agent still publishes.
+// toRelease returns the objects that lose the finalizer, without the resources that the agent still publishes.
 func (x *withdrawer) toRelease(ctx context.Context, w *withdrawal) ([]usedObject, error) {
 	own, err := x.resources(ctx, w)
 	if err != nil && !(w.orphan && w.whole) { // the APIExport has the resources, too

@@ -22,13 +22,13 @@ type withdrawal struct {
 	// items are the objects to delete. workloads are the Deployments among them, bindings the APIBindings of the agent,
 	// published the PublishedResources.
 	items, workloads, bindings, published []plan.Item
-	// changed are PublishedResources that stay, and publish something else from now on. dropped is what the agent no
+	// changed are PublishedResources that publish something else from now on. dropped are the kinds that the agent no
 	// longer publishes, by the record: also if an interrupted run has changed the PublishedResources.
 	changed []plan.Item
 	dropped []record.Published
 	// whole means that the agent goes, with its identity.
 	whole bool
-	// moved means that the agent stays, and publishes through another APIExport from now on.
+	// moved means that the agent publishes through another APIExport from now on.
 	moved bool
 	// orphan means that the copies of objects are kept.
 	orphan bool
@@ -84,7 +84,7 @@ func (w *withdrawal) unbinds(deleted []plan.Item, exports []record.Agent) {
 	}
 }
 
-// withdrawals are what a run takes away of agents.
+// withdrawals are the removals of agents, or of parts of them, by a run.
 type withdrawals struct {
 	all     []*withdrawal
 	orphans []topology.ID
@@ -114,8 +114,8 @@ func (ws *withdrawals) some() []*withdrawal {
 	return slices.DeleteFunc(ws.all, func(w *withdrawal) bool { return !w.some() })
 }
 
-// waiting adds agents of which only the objects remain that wait for them. They are lost with kcp, and their copies
-// stay, unless these are in kcp, too.
+// waiting adds agents of which only the objects remain that wait for them. They are lost with kcp. Their copies are
+// kept, unless these are in kcp, too.
 func (ws *withdrawals) waiting(known *record.Record) {
 	for _, id := range slices.Sorted(maps.Keys(known.Agents)) {
 		if was := known.Agents[id]; !was.Orphaned && (was.Place == "" || topology.IsKubernetes(was.Place)) {
@@ -125,7 +125,7 @@ func (ws *withdrawals) waiting(known *record.Record) {
 }
 
 // withdrawn returns what a plan takes away of agents. Whether an agent publishes elsewhere, or the setup no longer has
-// it, follows from the record, also if kcpctl down, or somebody else, has removed its objects before.
+// it, follows from the record, also if kcpctl down, or another user, has removed its objects before.
 func (u *Up) withdrawn(p *plan.Plan, known *record.Record) []*withdrawal {
 	ws := &withdrawals{orphans: u.Options.Orphan}
 	ws.deletes(p.Deletions())
@@ -158,7 +158,8 @@ func (u *Up) compareAgent(ws *withdrawals, id topology.ID, was record.Agent) {
 	if c == nil {
 		if u.drops(id) {
 			w := ws.of(id)
-			w.whole, w.orphan = true, w.orphan || was.Orphaned
+			w.whole = true
+			w.orphan = w.orphan || was.Orphaned
 		}
 		return
 	}

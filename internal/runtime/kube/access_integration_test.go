@@ -194,7 +194,7 @@ func TestTheAdministratorOfANamespaceCanUseIt(t *testing.T) {
 	require.True(t, f.up(r, run.PlanOptions{}).Empty())
 }
 
-// A namespace that the setup has created does not have to be patched: its labels are for people. The administrator of
+// A namespace that the setup has created does not have to be patched: its labels are for users. The administrator of
 // the namespace may not, and neither may the job that renews certificates.
 func TestANamespaceOfTheSetupNeedsNoPatch(t *testing.T) {
 	t.Parallel()

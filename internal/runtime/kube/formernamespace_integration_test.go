@@ -143,7 +143,7 @@ func TestAFormerClusterThatTheUserMayNotSee(t *testing.T) {
 			_, err := f.planWith(f.left(user, "us"), run.PlanOptions{})
 			requireRefused(t, err, "whether cluster us is lost is not known: "+tc.why, "ask an administrator of the cluster for this permission")
 			f.up(f.left(apiserver.Admin), run.PlanOptions{})
-			require.Len(t, f.places(r), 1, "an administrator removes what is there")
+			require.Len(t, f.places(r), 1, "an administrator removes the existing objects")
 		})
 	}
 }

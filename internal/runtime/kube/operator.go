@@ -72,8 +72,8 @@ func (r *Runtime) Inherited(ctx context.Context) (*pki.State, error) {
 	return r.operator().PKI(cluster.Quiet(ctx), origin)
 }
 
-// InheritedRelease returns the release of kcp that the servers behind a Service of kcp-operator run. It is empty if they
-// do not exist, or if their image does not say.
+// InheritedRelease returns the release of kcp that the servers behind a Service of kcp-operator run. It is empty if
+// they do not exist, or if their image does not say.
 func (r *Runtime) InheritedRelease(ctx context.Context, service plan.Item) (string, error) {
 	cl, err := r.clusters.of(ctx, service.Ref)
 	if err != nil {

@@ -132,7 +132,9 @@ func item(o render.Object, a plan.Action) plan.Item {
 
 // unchanged returns an item that leaves a live object as it is.
 func unchanged(it plan.Item, live *unstructured.Unstructured) plan.Item {
-	it.Action, it.Live, it.Merged = plan.Unchanged, live, live
+	it.Action = plan.Unchanged
+	it.Live = live
+	it.Merged = live
 	return it
 }
 
@@ -143,7 +145,7 @@ func isEnding(live *unstructured.Unstructured) bool {
 }
 
 // isOptionalPatch reports whether an apply failed because the user may not patch the setup's namespace. Its labels are
-// for people: neither the role admin nor the rules of the renewal job include this permission.
+// for users: neither the role admin nor the rules of the renewal job include this permission.
 func isOptionalPatch(it plan.Item, err error) bool {
 	return it.Kind == kind.Namespace.Kind && cluster.IsDenied(err)
 }

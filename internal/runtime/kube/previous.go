@@ -170,7 +170,8 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 	case now.owner != "":
 		out.kept = append(out.kept, place)
 		if place.Forgotten == "" {
-			p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s; if that is for good: kcpctl up --%s %s",
+			p.notifyOnce("skipping cluster %s (%s), which the setup has left: %s; if that is for good: kcpctl up "+
+				"--%s %s",
 				place.Name, now.cluster.Where(), now.owner, run.FlagForgetCluster, place.Name)
 		}
 	case now.used && now.cluster.UID == "" && place.UID != "":
@@ -179,14 +180,15 @@ func (p *previousClusters) look(ctx context.Context, out *results, place invento
 	default:
 		out.found = append(out.found, now.cluster)
 		if place.Forgotten != "" {
-			p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is removed",
+			p.notifyOnce("cluster %s (%s), which was forgotten on %s, answers: what the setup has left there is "+
+				"removed",
 				place.Name, now.cluster.Where(), place.Forgotten)
 		}
 	}
 	return nil
 }
 
-// sight is what a search has found out about a place.
+// sight is the result of a search at a place.
 type sight struct {
 	cluster *cluster.Client
 	// away is why the place cannot be looked at. Nil: it can.
@@ -299,7 +301,8 @@ func (p *previousClusters) client(place inventory.Placement) (*cluster.Client, e
 			continue
 		}
 		at := place
-		at.Context, at.Kubeconfig = k.Context, k.Kubeconfig
+		at.Context = k.Context
+		at.Kubeconfig = k.Kubeconfig
 		if cl, err := p.newClient(at.Cluster()); err == nil {
 			return cl, nil
 		}

@@ -226,8 +226,8 @@ func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstruc
 }
 
 // previous returns the objects of previous runs that are no longer wanted and still belong to the installation. Those
-// in a workspace that does not answer are unknown, and down is why: they stay recorded, and a later run decides about
-// them.
+// in a workspace that does not answer are unknown, and down is why: the record keeps them, and a later run decides
+// about them.
 func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []record.Placed) (
 	out []plan.Item, down, failed error) {
 	want := map[plan.Ref]bool{}

@@ -31,7 +31,7 @@ func HoldsData(k schema.GroupKind) bool { return slices.Contains(holders, k) }
 
 // prune decides what becomes of objects of previous runs. Objects that hold data are kept, unless their component is in
 // data. Other objects in a workspace that is kept are kept, and everything in a workspace that is deleted is deleted
-// with it. Of the others, what is unknown stays so.
+// with it. The others that are unknown are returned unchanged.
 func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error) {
 	var kept, deleted []string
 	for i := range previous {
