@@ -8,6 +8,8 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 const (
@@ -229,13 +231,11 @@ func containerNamed(p *corev1.Pod, name string) corev1.Container {
 	return corev1.Container{}
 }
 
-// mainContainer is the container that kubectl chooses by default.
-func mainContainer(p *corev1.Pod) corev1.Container {
-	if name := p.Annotations["kubectl.kubernetes.io/default-container"]; name != "" {
-		return containerNamed(p, name)
+// version is the version that a pod runs.
+func version(p *corev1.Pod) string {
+	own := topology.Kind(p.Labels[topology.LabelComponent]).ContainerOf(&p.Spec)
+	if own == nil {
+		return ""
 	}
-	if len(p.Spec.Containers) == 0 {
-		return corev1.Container{}
-	}
-	return p.Spec.Containers[0]
+	return tag(own.Image)
 }

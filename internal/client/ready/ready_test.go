@@ -309,6 +309,16 @@ func TestStateTellsVersionAndAge(t *testing.T) {
 	require.Equal(t, 72*time.Second, testutil.Start().Sub(s.Since))
 }
 
+// The version is that of kcpctl's container, also if a podTemplate or a webhook has put another one first.
+func TestVersionWithASidecar(t *testing.T) {
+	p := pod(t, "a", "new", podReady)
+	p.Labels["kcpctl.dev/component"] = "root-shard"
+	p.Spec.Containers = append([]corev1.Container{{Name: "proxy", Image: "proxy:v9"}}, p.Spec.Containers...)
+	w := &Workload{Object: deployment(t, complete), ReplicaSets: replicaSets(t), Pods: []*corev1.Pod{p}}
+	s, _ := w.State(testutil.Start())
+	require.Equal(t, "v0.32.9", s.Version)
+}
+
 func TestStateTellsWhichPodsStay(t *testing.T) {
 	leaving, ended := pod(t, "leaving", "old", podReady), pod(t, "ended", "old", podReady)
 	leaving.DeletionTimestamp = &metav1.Time{Time: testutil.Start()}

@@ -46,7 +46,7 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 			s.Since = t.Time
 		}
 		if s.Version == "" {
-			s.Version = tag(mainContainer(p).Image)
+			s.Version = version(p)
 		}
 	}
 	result, err := status.Compute(w.Object)

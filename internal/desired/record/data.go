@@ -19,7 +19,7 @@ const EtcdEmbedded = "embedded etcd"
 // Of reads from a workload, rendered or live, where its component holds data. ok is false for other objects, and for
 // components without data. It reads flags and volumes, because extraArgs and podTemplate can change both.
 func Of(setup string, id topology.ID, cluster string, o *unstructured.Unstructured) (d Data, ok bool) {
-	pod, replicas, ok := workload(o)
+	p, replicas, ok := workload(id.Kind(), o)
 	if !ok || !id.Kind().HoldsData() {
 		return d, false
 	}
@@ -27,9 +27,9 @@ func Of(setup string, id topology.ID, cluster string, o *unstructured.Unstructur
 	if cluster == "" {
 		d.Namespace = ""
 	}
-	dir := flagOf(pod, directoryFlag(id))
+	dir := flagOf(p, directoryFlag(id))
 	if id.Kind() == topology.Etcd {
-		d.Members, d.Volume = replicas, volumeOf(pod, dir, o)
+		d.Members, d.Volume = replicas, volumeOf(p, dir, o)
 		return d, true
 	}
 	if dir != "" {
@@ -38,10 +38,10 @@ func Of(setup string, id topology.ID, cluster string, o *unstructured.Unstructur
 			d.Directory = dir
 			return d, true
 		}
-		d.Volume = volumeOf(pod, dir, o)
+		d.Volume = volumeOf(p, dir, o)
 		return d, true
 	}
-	d.Etcd = etcdOf(setup, id, flagOf(pod, "etcd-servers"), flagOf(pod, "etcd-prefix"))
+	d.Etcd = etcdOf(setup, id, flagOf(p, "etcd-servers"), flagOf(p, "etcd-prefix"))
 	return d, true
 }
 
@@ -56,35 +56,57 @@ func directoryFlag(id topology.ID) string {
 // Mounted returns the directory in which the pods of a workload hold the data of its component, and the mount that the
 // directory is on. ok is false if there is none.
 func Mounted(id topology.ID, o *unstructured.Unstructured) (dir string, mount corev1.VolumeMount, ok bool) {
-	pod, _, ok := workload(o)
+	p, _, ok := workload(id.Kind(), o)
 	if !ok || !id.Kind().HoldsData() {
 		return "", mount, false
 	}
-	dir = flagOf(pod, directoryFlag(id))
-	mount = mountOf(pod, dir)
+	dir = flagOf(p, directoryFlag(id))
+	mount = mountOf(p, dir)
 	return dir, mount, mount.Name != ""
 }
 
-func workload(o *unstructured.Unstructured) (pod corev1.PodSpec, replicas int64, ok bool) {
+// pod is the pod of a workload, and the container in it that kcpctl renders.
+type pod struct {
+	corev1.PodSpec
+	own *corev1.Container
+}
+
+// workload returns the pod of a workload of a kind of components. ok is false for other objects, and for a pod without
+// the container.
+func workload(k topology.Kind, o *unstructured.Unstructured) (p pod, replicas int64, ok bool) {
 	if o == nil || o.GetKind() != "Deployment" && o.GetKind() != "StatefulSet" {
-		return pod, 0, false
+		return p, 0, false
 	}
 	replicas, _, _ = unstructured.NestedInt64(o.Object, "spec", "replicas")
 	spec, found, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
-	if err != nil || !found || runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &pod) != nil {
-		return pod, replicas, false
+	if err != nil || !found || runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &p.PodSpec) != nil {
+		return p, replicas, false
 	}
-	return pod, replicas, true
+	p.own = k.ContainerOf(&p.PodSpec)
+	return p, replicas, p.own != nil
 }
 
-// flagOf returns the value of a flag of the first container, which kcpctl renders.
-func flagOf(pod corev1.PodSpec, name string) string {
+// Container returns the container that kcpctl renders for a workload of a kind of components, or nil.
+func Container(k topology.Kind, o *unstructured.Unstructured) *corev1.Container {
+	p, _, _ := workload(k, o)
+	return p.own
+}
+
+// FlagOf returns the value of a flag of the container that kcpctl renders for a workload of a kind of components; ""
+// for other objects.
+func FlagOf(k topology.Kind, o *unstructured.Unstructured, name string) string {
+	p, _, ok := workload(k, o)
+	if !ok {
+		return ""
+	}
+	return flagOf(p, name)
+}
+
+func flagOf(p pod, name string) string {
 	value := ""
-	for _, c := range pod.Containers[:min(1, len(pod.Containers))] {
-		for _, a := range slices.Concat(c.Command, c.Args) {
-			if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
-				value = v
-			}
+	for _, a := range slices.Concat(p.own.Command, p.own.Args) {
+		if v, ok := strings.CutPrefix(a, "--"+name+"="); ok {
+			value = v
 		}
 	}
 	return value
@@ -108,22 +130,20 @@ func etcdOf(setup string, id topology.ID, servers, prefix string) string {
 }
 
 // mountOf returns the mount that a directory of a pod is on. It has no name if there is none.
-func mountOf(pod corev1.PodSpec, dir string) (out corev1.VolumeMount) {
+func mountOf(p pod, dir string) (out corev1.VolumeMount) {
 	longest := 0
-	for _, c := range pod.Containers[:min(1, len(pod.Containers))] {
-		for _, m := range c.VolumeMounts {
-			at := strings.TrimSuffix(m.MountPath, "/")
-			if (dir == at || strings.HasPrefix(dir, at+"/")) && len(at) >= longest {
-				out, longest = m, len(at)
-			}
+	for _, m := range p.own.VolumeMounts {
+		at := strings.TrimSuffix(m.MountPath, "/")
+		if (dir == at || strings.HasPrefix(dir, at+"/")) && len(at) >= longest {
+			out, longest = m, len(at)
 		}
 	}
 	return out
 }
 
 // volumeOf describes the volume that a directory of a pod is on.
-func volumeOf(pod corev1.PodSpec, dir string, o *unstructured.Unstructured) string {
-	name := mountOf(pod, dir).Name
+func volumeOf(p pod, dir string, o *unstructured.Unstructured) string {
+	name := mountOf(p, dir).Name
 	templates, _, _ := unstructured.NestedSlice(o.Object, "spec", "volumeClaimTemplates")
 	for _, t := range templates {
 		m, _ := t.(map[string]any)
@@ -131,7 +151,7 @@ func volumeOf(pod corev1.PodSpec, dir string, o *unstructured.Unstructured) stri
 			return fmt.Sprintf(claimPrefix+"%s-%s-*", name, o.GetName())
 		}
 	}
-	for _, v := range pod.Volumes {
+	for _, v := range p.Volumes {
 		switch {
 		case v.Name != name:
 		case v.PersistentVolumeClaim != nil:

@@ -281,30 +281,24 @@ func (r *Record) clone() *Record {
 // also for an image with a digest, or the tag of the image of an etcd.
 func ReleaseOf(c *topology.Component, o *unstructured.Unstructured) string {
 	if c.Kind == topology.Etcd {
-		return ImageTag(o)
+		return ImageTag(c.Kind, o)
 	}
 	return c.Version
 }
 
-// ImageTag returns the tag of the image that a workload runs; empty if there is no tag.
-func ImageTag(o *unstructured.Unstructured) string {
-	image := Image(o)
+// ImageTag returns the tag of the image that a workload of a kind of components runs; empty if there is no tag.
+func ImageTag(k topology.Kind, o *unstructured.Unstructured) string {
+	image := Image(k, o)
 	if at := strings.LastIndex(image, ":"); at > strings.LastIndex(image, "/") && !strings.Contains(image, "@") {
 		return image[at+1:]
 	}
 	return ""
 }
 
-// Image returns the image that a workload runs; empty if there is none.
-func Image(o *unstructured.Unstructured) string {
-	if o == nil {
-		return ""
-	}
-	containers, _, _ := unstructured.NestedSlice(o.Object, "spec", "template", "spec", "containers")
-	for _, c := range containers[:min(1, len(containers))] {
-		m, _ := c.(map[string]any)
-		image, _ := m["image"].(string)
-		return image
+// Image returns the image that a workload of a kind of components runs; empty if there is none.
+func Image(k topology.Kind, o *unstructured.Unstructured) string {
+	if c := Container(k, o); c != nil {
+		return c.Image
 	}
 	return ""
 }

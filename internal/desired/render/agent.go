@@ -6,10 +6,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
-const (
-	containerAgent = "api-syncagent"
-	portMetrics    = "metrics"
-)
+const portMetrics = "metrics"
 
 // agentFlags returns the flags of api-syncagent (api-syncagent: cmd/api-syncagent/options.go).
 func agentFlags(c *topology.Component) []flag {
@@ -39,7 +36,6 @@ const debugLevel = 4
 
 // setAgent sets the fields that differ between pods of an agent and pods of kcp.
 func (w *workload) setAgent(c *topology.Component) {
-	w.Container = containerAgent
 	w.ServiceAccount, w.MountToken = c.Object(), true
 	w.Strategy = dict{"type": "RollingUpdate", "rollingUpdate": dict{"maxSurge": 1, "maxUnavailable": 0}}
 	w.Ports = []dict{{"name": portMetrics, "containerPort": c.Port}}

@@ -18,7 +18,6 @@ const (
 
 // setEtcd sets the fields that only pods of a managed etcd have.
 func (w *workload) setEtcd(c *topology.Component) {
-	w.Container = containerEtcd
 	w.Ports = []dict{
 		{"name": portClient, "containerPort": c.Port},
 		{"name": portPeer, "containerPort": c.Storage.PeerPort},

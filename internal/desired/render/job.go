@@ -148,7 +148,7 @@ func (j Job) container() map[string]any {
 		mounts = append(mounts, map[string]any{"name": "volume", "mountPath": JobVolumeDir})
 	}
 	out := map[string]any{
-		"name": containerKcpctl, "image": topology.KcpctlRef(j.Image),
+		"name": topology.ContainerKcpctl, "image": topology.KcpctlRef(j.Image),
 		"imagePullPolicy": string(cmp.Or(j.Image.PullPolicy, corev1.PullIfNotPresent)),
 		"command":         []any{"/" + topology.ManagedBy}, "args": args,
 		"env":       []any{map[string]any{"name": "HOME", "value": homeDir}},

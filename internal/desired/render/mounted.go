@@ -91,11 +91,11 @@ func (m *mounted) add(c *topology.Component, objects []Object) error {
 			m.sources[sourceKey{o.Cluster, o.GetKind(), o.GetName()}] = content
 			m.mu.Unlock()
 		case "Deployment", "StatefulSet":
-			spec, err := podSpecOf(o)
+			own, err := ownPodOf(c, o)
 			if err != nil {
 				return err
 			}
-			p := pod{flags: flagsOf(spec), files: filesOf(o.Cluster, spec)}
+			p := pod{flags: flagsOf(own.container), files: filesOf(o.Cluster, own)}
 			m.mu.Lock()
 			m.pods[c.ID()] = p
 			m.mu.Unlock()
@@ -132,12 +132,21 @@ func (m *mounted) content(k sourceKey, key string) (content string, found bool, 
 
 // podSpec has the fields of a pod that are read. To decode a whole pod takes longer than to render it.
 type podSpec struct {
-	Containers []struct {
-		Command      []string             `json:"command"`
-		Args         []string             `json:"args"`
-		VolumeMounts []corev1.VolumeMount `json:"volumeMounts"`
-	} `json:"containers"`
-	Volumes []podVolume `json:"volumes"`
+	Containers []container `json:"containers"`
+	Volumes    []podVolume `json:"volumes"`
+}
+
+// ownPod is the container of a pod that kcpctl renders, and the volumes of the pod.
+type ownPod struct {
+	container
+	volumes []podVolume
+}
+
+type container struct {
+	Name         string               `json:"name"`
+	Command      []string             `json:"command"`
+	Args         []string             `json:"args"`
+	VolumeMounts []corev1.VolumeMount `json:"volumeMounts"`
 }
 
 type podVolume struct {
@@ -145,25 +154,30 @@ type podVolume struct {
 	Projected *corev1.ProjectedVolumeSource `json:"projected"`
 }
 
-func podSpecOf(o Object) (podSpec, error) {
+func ownPodOf(c *topology.Component, o Object) (ownPod, error) {
 	var spec podSpec
 	raw, _, err := unstructured.NestedMap(o.Object, "spec", "template", "spec")
 	if err == nil {
 		err = kruntime.DefaultUnstructuredConverter.FromUnstructured(raw, &spec)
 	}
-	if err == nil && len(spec.Containers) == 0 {
-		err = fmt.Errorf("no container")
+	var names []string
+	for i := range spec.Containers {
+		names = append(names, spec.Containers[i].Name)
+	}
+	own := c.Kind.OwnContainer(names)
+	if err == nil && own < 0 {
+		err = fmt.Errorf("no container has the name %s", c.Kind.Container())
 	}
 	if err != nil {
-		return spec, fmt.Errorf("read the pod of %s %s: %w", o.GetKind(), o.GetName(), err)
+		return ownPod{}, fmt.Errorf("read the pod of %s %s: %w", o.GetKind(), o.GetName(), err)
 	}
-	return spec, nil
+	return ownPod{spec.Containers[own], spec.Volumes}, nil
 }
 
-// flagsOf returns the flags of the first container, which kcpctl renders.
-func flagsOf(spec podSpec) map[string]string {
+// flagsOf returns the flags of the container that kcpctl renders.
+func flagsOf(c container) map[string]string {
 	out := map[string]string{}
-	for _, arg := range slices.Concat(spec.Containers[0].Command, spec.Containers[0].Args) {
+	for _, arg := range slices.Concat(c.Command, c.Args) {
 		if name, value, ok := strings.Cut(arg, "="); ok && strings.HasPrefix(arg, "--") {
 			out[strings.TrimPrefix(name, "--")] = value
 		}
@@ -171,12 +185,12 @@ func flagsOf(spec podSpec) map[string]string {
 	return out
 }
 
-// filesOf returns the files that the first container mounts, by path.
-func filesOf(cluster string, spec podSpec) map[string]mountedFile {
+// filesOf returns the files that the container of kcpctl mounts, by path.
+func filesOf(cluster string, p ownPod) map[string]mountedFile {
 	out := map[string]mountedFile{}
-	for _, mount := range spec.Containers[0].VolumeMounts {
-		i := slices.IndexFunc(spec.Volumes, func(v podVolume) bool { return v.Name == mount.Name })
-		if i < 0 || spec.Volumes[i].Projected == nil {
+	for _, mount := range p.VolumeMounts {
+		i := slices.IndexFunc(p.volumes, func(v podVolume) bool { return v.Name == mount.Name })
+		if i < 0 || p.volumes[i].Projected == nil {
 			continue
 		}
 		add := func(kind, name string, items []corev1.KeyToPath) {
@@ -184,7 +198,7 @@ func filesOf(cluster string, spec podSpec) map[string]mountedFile {
 				out[path.Join(mount.MountPath, item.Path)] = mountedFile{sourceKey{cluster, kind, name}, item.Key}
 			}
 		}
-		for _, s := range spec.Volumes[i].Projected.Sources {
+		for _, s := range p.volumes[i].Projected.Sources {
 			if s.Secret != nil {
 				add("Secret", s.Secret.Name, s.Secret.Items)
 			}

@@ -14,8 +14,6 @@ type dict = map[string]any
 
 // Names within a pod.
 const (
-	containerKCP   = "kcp" // the same in all kcp servers, so that one podTemplate works for all
-	containerEtcd  = "etcd"
 	portHTTPS      = "https"
 	portClient     = "client"
 	portPeer       = "peer"
@@ -91,7 +89,7 @@ func newWorkload(t *topology.Topology, s *pki.State, c *topology.Component, srcs
 		Name: c.Object(), Namespace: c.Cluster.Namespace, Labels: c.Labels(), Selector: c.Selector(),
 		PodAnnotations: map[string]string{topology.AnnotationChecksum: checksum(read(c, srcs))},
 		GracePeriod:    graceSeconds,
-		Container:      containerKCP, Image: c.Image, PullPolicy: c.PullPolicy,
+		Container:      c.Kind.Container(), Image: c.Image, PullPolicy: c.PullPolicy,
 		Command: p.command, Args: p.args(process{t, s, c}), Resources: c.Resources,
 	}
 	if p := c.Cluster.IPFamilyPolicy; p != "" {

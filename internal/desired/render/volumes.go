@@ -142,8 +142,9 @@ func (r Restorer) Pod() (*corev1.Pod, error) {
 	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(spec, &from); err != nil {
 		return nil, err
 	}
-	if len(from.Spec.Containers) == 0 {
-		return nil, fmt.Errorf("the template for pod %s has no container", r.Name())
+	own := r.Volumes.Component.Kind.ContainerOf(&from.Spec)
+	if own == nil {
+		return nil, fmt.Errorf("the template for pod %s has no container of kcpctl", r.Name())
 	}
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -160,7 +161,7 @@ func (r Restorer) Pod() (*corev1.Pod, error) {
 	s.AutomountServiceAccountToken = new(false)
 	s.ReadinessGates = []corev1.PodReadinessGate{{ConditionType: readinessGate}}
 	s.InitContainers = nil
-	s.Containers = []corev1.Container{r.container(from.Spec.Containers[0])}
+	s.Containers = []corev1.Container{r.container(*own)}
 	s.Volumes = []corev1.Volume{{Name: r.Volumes.Mount.Name, VolumeSource: corev1.VolumeSource{
 		PersistentVolumeClaim: &corev1.PersistentVolumeClaimVolumeSource{ClaimName: r.Claim},
 	}}}
@@ -178,7 +179,7 @@ const restorerGraceSeconds = 5
 // container returns the container, with the settings that it shares with the container of the component.
 func (r Restorer) container(of corev1.Container) corev1.Container {
 	return corev1.Container{
-		Name: containerKcpctl, Image: topology.KcpctlRef(r.Image),
+		Name: topology.ContainerKcpctl, Image: topology.KcpctlRef(r.Image),
 		ImagePullPolicy: cmp.Or(r.Image.PullPolicy, corev1.PullIfNotPresent),
 		Command:         append([]string{"/" + topology.ManagedBy}, r.Command...),
 		Env: slices.DeleteFunc(slices.Clone(of.Env),

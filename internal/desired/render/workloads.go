@@ -14,9 +14,8 @@ import (
 )
 
 const (
-	containerKcpctl = "kcpctl"
-	portHealth      = "health"
-	pathHealth      = "/healthz"
+	portHealth = "health"
+	pathHealth = "/healthz"
 )
 
 // controllerFlags returns the flags of kcpctl controller (cmd/controller.go). The installation is the setup in physical
@@ -67,7 +66,6 @@ func (w *workload) setSyncer(c *topology.Component) {
 // setKcpctl sets what pods with a server of kcpctl have in common. One that is not ready, because kcp does not answer,
 // is not restarted.
 func (w *workload) setKcpctl(c *topology.Component) {
-	w.Container = containerKcpctl
 	w.Ports = []dict{{"name": portHealth, "containerPort": c.Port}}
 	probe := func(path string, period, failures int) dict {
 		return dict{

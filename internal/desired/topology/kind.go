@@ -3,6 +3,8 @@ package topology
 import (
 	"cmp"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Kind is a kind of component. Its value is the first part of a component's ID.
@@ -35,6 +37,8 @@ const (
 	readyPath = "/readyz"
 	// metricsPath is the path at which agents do: they have no other.
 	metricsPath = "/metrics"
+	// ContainerKcpctl is the name of containers that run kcpctl.
+	ContainerKcpctl = "kcpctl"
 )
 
 // traits are what all components of a kind have in common.
@@ -49,6 +53,9 @@ type traits struct {
 	plural string
 	// program is the binary of kcp that components of the kind run. Others run none.
 	program string
+	// container is the name of the container that kcpctl renders. Default: kcp, the same in all kcp servers, so that
+	// one podTemplate works for all.
+	container string
 	// probed is the path at which processes tell without TLS that they are ready. Default: /readyz, with TLS.
 	probed string
 	// runs: it is a workload. serves: it is a kcp server, reached at a URL. data: it holds data. proxied: front-proxies
@@ -72,7 +79,8 @@ type traits struct {
 // kinds has a row for every kind, in the order in which components come up.
 var kinds = []traits{
 	{kind: Base},
-	{kind: Etcd, runs: true, data: true, layer: 3, parts: []string{PeerService, MembersConfig, JoinConfig}},
+	{kind: Etcd, container: "etcd", runs: true, data: true, layer: 3,
+		parts: []string{PeerService, MembersConfig, JoinConfig}},
 	{kind: CacheServer, only: CacheName, program: "cache-server", runs: true, serves: true, data: true, layer: 2},
 	{kind: RootShard, only: RootShardName, program: "kcp", runs: true, serves: true, data: true, proxied: true,
 		layer: 1, parts: []string{ConfigPart}},
@@ -85,11 +93,12 @@ var kinds = []traits{
 	{kind: Kubeconfig, oneSecret: true},
 	{kind: Monitoring, plural: "monitoring", tenant: true, oneSecret: true, parts: []string{DashboardPart}},
 	{kind: Workspace, tenant: true},
-	{kind: Agent, probed: metricsPath, runs: true, tenant: true, reloads: true, clusters: true,
-		parts: []string{ServicePart}},
-	{kind: Workloads, plural: "workloads", probed: readyPath, runs: true, tenant: true, reloads: true, clusters: true},
-	{kind: Physical, stem: "syncer", probed: readyPath, runs: true, tenant: true, reloads: true, clusters: true,
-		parts: []string{TokenPart}},
+	{kind: Agent, container: "api-syncagent", probed: metricsPath, runs: true, tenant: true, reloads: true,
+		clusters: true, parts: []string{ServicePart}},
+	{kind: Workloads, plural: "workloads", container: ContainerKcpctl, probed: readyPath, runs: true, tenant: true,
+		reloads: true, clusters: true},
+	{kind: Physical, stem: "syncer", container: ContainerKcpctl, probed: readyPath, runs: true, tenant: true,
+		reloads: true, clusters: true, parts: []string{TokenPart}},
 }
 
 func (k Kind) traits() traits {
@@ -148,6 +157,37 @@ func (k Kind) Plural() string { return cmp.Or(k.traits().plural, string(k)+"s") 
 
 // Program returns the binary of kcp that components of a kind run, or "" if they run none.
 func (k Kind) Program() string { return k.traits().program }
+
+// Container returns the name of the container that kcpctl renders for pods of the kind; "" for kinds without pods.
+func (k Kind) Container() string {
+	if !k.Runs() {
+		return ""
+	}
+	return cmp.Or(k.traits().container, "kcp")
+}
+
+// OwnContainer returns the index of the container that kcpctl renders for a pod of the kind, by the names of the
+// containers: a podTemplate and admission webhooks can put others before it. A container without others may have any
+// name. It is -1 if there is none.
+func (k Kind) OwnContainer(names []string) int {
+	i := slices.Index(names, k.Container())
+	if i < 0 && len(names) == 1 {
+		return 0
+	}
+	return i
+}
+
+// ContainerOf returns the container that kcpctl renders for a pod of the kind (see OwnContainer), or nil.
+func (k Kind) ContainerOf(pod *corev1.PodSpec) *corev1.Container {
+	names := make([]string, 0, len(pod.Containers))
+	for i := range pod.Containers {
+		names = append(names, pod.Containers[i].Name)
+	}
+	if i := k.OwnContainer(names); i >= 0 {
+		return &pod.Containers[i]
+	}
+	return nil
+}
 
 // Tenant reports whether components of the kind use kcp as its users do: they are applied when it is certain that
 // workspaces can be created on all shards.

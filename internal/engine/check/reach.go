@@ -226,18 +226,21 @@ func (s *Subject) dialler(ctx context.Context, c Cluster) (*corev1.PodTemplateSp
 			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(template, out); err != nil || serves {
 				return out, err
 			}
-			return withImageOf(s.Topology.Root(), out), nil
+			return withImageOf(s.Topology.Root(), obj.Component.Kind(), out), nil
 		}
 	}
 	return nil, fmt.Errorf("no pod of the setup runs on cluster %s", c.Name())
 }
 
-// withImageOf gives the first container of a template the image of a component. The template needs no ServiceAccount
-// then, which may not exist yet for an agent or a syncer.
-func withImageOf(c *topology.Component, template *corev1.PodTemplateSpec) *corev1.PodTemplateSpec {
+// withImageOf gives the container of kcpctl in a template for a kind of components the image of a component. The
+// template needs no ServiceAccount then, which may not exist yet for an agent or a syncer.
+func withImageOf(
+	c *topology.Component, of topology.Kind, template *corev1.PodTemplateSpec,
+) *corev1.PodTemplateSpec {
 	template.Spec.ServiceAccountName = ""
-	if len(template.Spec.Containers) > 0 {
-		template.Spec.Containers[0].Image, template.Spec.Containers[0].ImagePullPolicy = c.Image, c.PullPolicy
+	if own := of.ContainerOf(&template.Spec); own != nil {
+		own.Image = c.Image
+		own.ImagePullPolicy = c.PullPolicy
 	}
 	return template
 }

@@ -4,34 +4,18 @@ import (
 	"context"
 	"fmt"
 	"slices"
-	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // baseURL returns the base URL that the workload of a shard registers; "" for other objects.
-func baseURL(workload *unstructured.Unstructured) string { return flagOf(workload, "shard-base-url") }
-
-// flagOf returns the value of a flag of a workload; "" for other objects.
-func flagOf(workload *unstructured.Unstructured, name string) string {
-	if workload == nil {
-		return ""
-	}
-	containers, _, _ := unstructured.NestedSlice(workload.Object, "spec", "template", "spec", "containers")
-	for _, c := range containers {
-		container, _ := c.(map[string]any)
-		args, _, _ := unstructured.NestedStringSlice(container, "args")
-		for _, a := range args {
-			if value, is := strings.CutPrefix(a, "--"+name+"="); is {
-				return value
-			}
-		}
-	}
-	return ""
+func baseURL(workload *unstructured.Unstructured) string {
+	return record.FlagOf(topology.Shard, workload, "shard-base-url")
 }
 
 // recordMoved finds out which front-proxies must restart: all, for a shard whose base URL the run changes or that

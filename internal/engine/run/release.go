@@ -41,9 +41,9 @@ func (g *guard) nextRelease(ctx context.Context) error {
 // The component would get the flags of that release, and the record would say that it has written the data. This
 // machine runs no images.
 func (g *guard) sameImage(it plan.Item, c *topology.Component, wrote string) error {
-	image := record.Image(it.Want)
+	image := record.Image(c.Kind, it.Want)
 	if g.Options.AllowReleaseChange || c.Kind == topology.Etcd || c.Cluster.Local || wrote == "" || wrote == c.Version ||
-		!strings.Contains(image, "@") || image != record.Image(it.Live) {
+		!strings.Contains(image, "@") || image != record.Image(c.Kind, it.Live) {
 		return nil
 	}
 	return clierr.New(clierr.Failed,
@@ -58,13 +58,9 @@ func wasCustom(c *topology.Component, live *unstructured.Unstructured) bool {
 	if c.Kind != topology.VirtualWorkspaces || live == nil {
 		return false
 	}
-	containers, _, _ := unstructured.NestedSlice(live.Object, "spec", "template", "spec", "containers")
-	for _, c := range containers[:min(1, len(containers))] { // the one that has the tag
-		container, _ := c.(map[string]any)
-		command, _, _ := unstructured.NestedStringSlice(container, "command")
-		return len(command) > 0 && !slices.Contains(command, "/"+topology.VirtualWorkspaces.Program())
-	}
-	return false
+	own := record.Container(c.Kind, live)
+	return own != nil && len(own.Command) > 0 &&
+		!slices.Contains(own.Command, "/"+topology.VirtualWorkspaces.Program())
 }
 
 // nextReleaseOf refuses a release of one component. wrote is the release that wrote its data.
@@ -103,7 +99,7 @@ func (g *guard) running(ctx context.Context, it plan.Item, c *topology.Component
 	if it.Live == nil {
 		return nil
 	}
-	live := record.ImageTag(it.Live)
+	live := record.ImageTag(c.Kind, it.Live)
 	if _, err := version.ParseSemantic(live); err != nil {
 		return nil
 	}

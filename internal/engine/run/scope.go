@@ -3,7 +3,10 @@ package run
 import (
 	"slices"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -127,9 +130,10 @@ func (cs *changes) handOver() {
 
 // servesNoLonger reports whether a change of a shard ends its own virtual workspaces.
 func servesNoLonger(it plan.Item) bool {
-	const flag = "run-virtual-workspaces"
-	return it.Kind == "Deployment" && it.Live != nil &&
-		flagOf(it.Want, flag) == "false" && flagOf(it.Live, flag) != "false"
+	serves := func(workload *unstructured.Unstructured) string {
+		return record.FlagOf(topology.Shard, workload, "run-virtual-workspaces")
+	}
+	return it.Kind == "Deployment" && it.Live != nil && serves(it.Want) == "false" && serves(it.Live) != "false"
 }
 
 // chain lets components roll in their order: at most limit of a group at a time, after all of the group before. If one

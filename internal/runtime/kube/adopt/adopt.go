@@ -125,7 +125,7 @@ func Tag(ctx context.Context, cl *cluster.Client, service string) (string, error
 	if deployment == nil || err != nil {
 		return "", err
 	}
-	return record.ImageTag(deployment), nil
+	return record.ImageTag(topology.RootShard, deployment), nil
 }
 
 // noRootShard is the error of a namespace without a RootShard.

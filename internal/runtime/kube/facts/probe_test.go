@@ -71,7 +71,7 @@ func TestProbePod(t *testing.T) {
 	require.NotContains(t, pod.Labels, topology.LabelName, "a Service would select the pod")
 
 	_, err = probePod("x", check.Probe{})
-	require.EqualError(t, err, "the template for pod x has no container")
+	require.EqualError(t, err, "the template for pod x has no container of kcpctl")
 }
 
 func line(message string) string {

@@ -75,8 +75,9 @@ func probePod(name string, p check.Probe) (*corev1.Pod, error) {
 		return nil, err
 	}
 	from := p.Pod.Spec
-	if len(from.Containers) == 0 {
-		return nil, fmt.Errorf("the template for pod %s has no container", name)
+	own := topology.Kind(p.Pod.Labels[topology.LabelComponent]).ContainerOf(&from)
+	if own == nil {
+		return nil, fmt.Errorf("the template for pod %s has no container of kcpctl", name)
 	}
 	pod := &corev1.Pod{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
@@ -91,7 +92,7 @@ func probePod(name string, p check.Probe) (*corev1.Pod, error) {
 			HostNetwork: from.HostNetwork, HostAliases: from.HostAliases, DNSPolicy: from.DNSPolicy,
 			DNSConfig:       from.DNSConfig,
 			SecurityContext: from.SecurityContext,
-			Containers:      []corev1.Container{probeOf(from.Containers[0])},
+			Containers:      []corev1.Container{probeOf(*own)},
 			Volumes:         []corev1.Volume{{Name: probeContainer}},
 		},
 	}
