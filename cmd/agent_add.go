@@ -129,13 +129,10 @@ func (o *agentAddOptions) besideKcp(s *session) (*setup.File, error) {
 	if o.cluster != "" || s.flags.local.enabled || s.file.Setup.Spec.PKI.Store != v1alpha1.PKIStoreCluster {
 		return s.file, nil
 	}
-	file, name, err := s.file.AddNamespace(agentsCluster, s.topology.Name+"-"+agentsCluster)
+	file, name, err := s.file.AddNamespace(topology.AgentsPlace, topology.AgentsNamespace(s.topology.Name))
 	o.cluster = name
 	return file, err
 }
-
-// agentsCluster is the name of the cluster that agent add adds, and the end of the name of its namespace.
-const agentsCluster = "agents"
 
 // place is the cluster of the agent.
 func (o *agentAddOptions) place(s *session, file *setup.File) (v1alpha1.Cluster, error) {

@@ -1,6 +1,9 @@
 package render
 
 import (
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -42,13 +45,13 @@ func ingress(n *topology.Network, c *topology.Component, spec *v1alpha1.NetworkP
 	}
 	rules := []dict{} // without a rule, nothing can dial the pods
 	for _, f := range n.Incoming(c) {
-		rules = append(rules, dict{"from": pods(f.Labels), "ports": tcp(f.Ports...)})
+		rules = append(rules, dict{"from": peers(f.Peers), "ports": tcp(f.Ports...)})
 	}
 	if len(spec.Clients) > 0 && (c.IsShard() || c.Kind == topology.VirtualWorkspaces) {
 		rules = append(rules, dict{"from": namespaces(spec.Clients), "ports": tcp(c.Port)})
 	}
 	if len(c.Aliases) > 0 { // the pods of kcp-operator dial them, until kcpctl import --finish
-		rules = append(rules, dict{"from": pods([]map[string]string{operator.Labels()}), "ports": tcp(c.Port)})
+		rules = append(rules, dict{"from": []dict{pods(operator.Labels())}, "ports": tcp(c.Port)})
 	}
 	if len(spec.MetricsClients) > 0 {
 		rules = append(rules, dict{"from": namespaces(spec.MetricsClients), "ports": tcp(c.MetricsPort())})
@@ -60,7 +63,7 @@ func ingress(n *topology.Network, c *topology.Component, spec *v1alpha1.NetworkP
 func egress(n *topology.Network, c *topology.Component) []dict {
 	rules := []dict{{"ports": append(ports("UDP", dnsPorts...), tcp(dnsPorts...)...)}}
 	for _, f := range n.Outgoing(c) {
-		rules = append(rules, dict{"to": pods(f.Labels), "ports": tcp(f.Ports...)})
+		rules = append(rules, dict{"to": peers(f.Peers), "ports": tcp(f.Ports...)})
 	}
 	if elsewhere := n.Elsewhere(c); len(elsewhere) > 0 {
 		rules = append(rules, dict{"ports": tcp(elsewhere...)})
@@ -68,13 +71,23 @@ func egress(n *topology.Network, c *topology.Component) []dict {
 	return rules
 }
 
-func pods(all []map[string]string) []dict {
+// peers returns the peers of a rule. Pods of other namespaces need another peer.
+func peers(all []topology.Peer) []dict {
 	var out []dict
-	for _, labels := range all {
-		out = append(out, dict{"podSelector": dict{"matchLabels": labels}})
+	for _, p := range all {
+		out = append(out, pods(p.Labels))
+		if len(p.Namespaces) > 0 {
+			elsewhere := pods(p.Labels)
+			elsewhere["namespaceSelector"] = dict{"matchExpressions": []dict{
+				{"key": corev1.LabelMetadataName, "operator": metav1.LabelSelectorOpIn, "values": p.Namespaces},
+			}}
+			out = append(out, elsewhere)
+		}
 	}
 	return out
 }
+
+func pods(labels map[string]string) dict { return dict{"podSelector": dict{"matchLabels": labels}} }
 
 func namespaces(labels map[string]string) []dict {
 	return []dict{{"namespaceSelector": dict{"matchLabels": labels}}}

@@ -85,7 +85,11 @@ func (n network) connection(e topology.Edge, client *topology.Component, s topol
 	require.NoError(n, err)
 	outside, err := strconv.Atoi(u.Port())
 	require.NoError(n, err)
-	require.True(n, n.lets("Egress", client, nil, int32(outside)) && n.lets("Ingress", server, nil, port), about)
+	var from *topology.Component
+	if s.Host == server.Host() { // another namespace of the same cluster
+		from = client
+	}
+	require.True(n, n.lets("Egress", client, nil, int32(outside)) && n.lets("Ingress", server, from, port), about)
 }
 
 func (n network) nothingElse() {
@@ -122,18 +126,74 @@ func (n network) lets(direction string, c, other *topology.Component, port int32
 			return p.(map[string]any)["port"] == int64(port) && p.(map[string]any)["protocol"] == "TCP"
 		})
 		from, limited := r[peers].([]any)
-		return ports && (!limited || other != nil && slices.ContainsFunc(from, func(p any) bool { return selects(p, other) }))
+		return ports && (!limited || other != nil && slices.ContainsFunc(from, func(p any) bool { return selects(p, c, other) }))
 	})
 }
 
-// selects reports whether a peer of a rule selects the pods of a component of the same namespace.
-func selects(peer any, c *topology.Component) bool {
+// selects reports whether a peer of a rule of a component selects the pods of another one.
+func selects(peer any, c, other *topology.Component) bool {
 	labels, ok, _ := unstructured.NestedStringMap(peer.(map[string]any), "podSelector", "matchLabels")
-	have := c.Selector()
+	have := other.Selector()
 	for k, v := range labels {
 		ok = ok && have[k] == v
 	}
-	return ok
+	namespaces := []any{c.Cluster.Namespace}
+	if expressions, given, _ := unstructured.NestedSlice(peer.(map[string]any), "namespaceSelector", "matchExpressions"); given {
+		namespaces = expressions[0].(map[string]any)["values"].([]any)
+	}
+	return ok && slices.Contains(namespaces, any(other.Cluster.Namespace))
+}
+
+// Components in two namespaces of a cluster connect to each other by names of Services, and so does an agent that is
+// added later: nothing that it is alone with has to change for it.
+func TestNetworkPoliciesBetweenNamespaces(t *testing.T) {
+	const spec = `spec:
+  networkPolicies: {}
+  external: {hostname: kcp.example.com}
+  clusters: [{name: one, namespace: kcp}, {name: two, namespace: kcp-two}, {name: other, context: elsewhere, namespace: kcp-other}%s]
+  cacheServer: {cluster: two, url: "https://demo-cache.kcp-two.svc.cluster.local:6443"}
+  rootShard: {cluster: one, url: "https://demo-root.kcp.svc.cluster.local:6443"}
+  shards: [{name: beta, cluster: two, url: "https://demo-shard-beta.kcp-two.svc.cluster.local:6443"}]
+  frontProxies: [{name: main, cluster: one}]
+`
+	top, _, objects := rendered(t, fmt.Sprintf(spec, ""))
+	n := networkOf(t, top, objects)
+	n.everyConnection()
+	root, beta, cache := top.Root(), top.Component("shard/beta"), top.Component("cache-server")
+	for _, server := range []*topology.Component{root, beta, cache} {
+		require.False(t, n.lets("Ingress", server, nil, server.Port), "only components can dial %s", server.ID())
+		require.NotContains(t, fmt.Sprint(n.policies[server.ID()]["ingress"]), "kcp-other", "another cluster has other pods")
+	}
+	require.True(t, n.lets("Ingress", cache, root, cache.Port))
+	require.False(t, n.lets("Ingress", root, cache, root.Port), "a cache server dials no shard")
+
+	withAgent, _, objects := rendered(t, fmt.Sprintf(spec, ", {name: agents, namespace: demo-agents}")+`  agents:
+  - {name: widgets, cluster: agents, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
+`)
+	later := networkOf(t, withAgent, objects)
+	later.everyConnection()
+	require.True(t, later.lets("Ingress", withAgent.Root(), withAgent.Component("agent/widgets"), root.Port))
+}
+
+// agent add puts an agent into a namespace of its own, and applies only the agent: the NetworkPolicies of shards admit
+// it there already.
+func TestNetworkPoliciesStayWithANewAgent(t *testing.T) {
+	policies := func(more string) map[topology.ID]map[string]any {
+		top, _, objects := rendered(t, "spec:\n  networkPolicies: {}\n  shards: [{name: alpha}]\n"+more)
+		n := networkOf(t, top, objects)
+		n.everyConnection()
+		return n.policies
+	}
+	was := policies("")
+	is := policies(`  clusters: [{name: default}, {name: agents, namespace: demo-agents}]
+  rootShard: {cluster: default}
+  agents:
+  - {name: widgets, cluster: agents, workspace: "root:widgets", publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
+`)
+	require.Contains(t, is, topology.ID("agent/widgets"))
+	for id, policy := range was {
+		require.Equal(t, policy, is[id], id)
+	}
 }
 
 // A front-proxy reaches the servers of its path mappings, and no other component does.

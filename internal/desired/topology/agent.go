@@ -37,6 +37,12 @@ const (
 // value of the annotation syncagent.kcp.io/agent-name (api-syncagent: --agent-name). It never changes.
 func AgentName(setup, name string) string { return setup + "-" + name }
 
+// AgentsPlace is the name of the place of agents that are added without one.
+const AgentsPlace = "agents"
+
+// AgentsNamespace returns the namespace of that place.
+func AgentsNamespace(setup string) string { return setup + "-" + AgentsPlace }
+
 // AgentUser returns the common name of the certificate with which an agent authenticates to kcp.
 func AgentUser(setup, name string) string { return "kcpctl:agent:" + setup + ":" + name }
 

@@ -14,27 +14,79 @@ import (
 type Network struct {
 	t      *Topology
 	remote []*RemoteAddress
+	// places are all places that the setup file has, also those without components: one that gets its first component
+	// changes no other.
+	places []Cluster
+	// inAgents are the kinds with components in AgentsNamespace.
+	inAgents map[Kind]bool
 }
 
 // NewNetwork returns the network of a setup.
-func NewNetwork(t *Topology) *Network { return &Network{t, t.RemoteAddresses()} }
+func NewNetwork(t *Topology) *Network {
+	n := &Network{
+		t: t, remote: t.RemoteAddresses(), places: slices.Clone(t.Clusters), inAgents: map[Kind]bool{Agent: true},
+	}
+	for _, c := range t.Setup.Spec.Clusters {
+		n.places = append(n.places, Cluster{Context: c.Context, Kubeconfig: c.Kubeconfig, Namespace: c.Namespace})
+	}
+	// An agent that is added without a place gets this namespace, and that must not change the servers.
+	n.places = append(n.places, Cluster{
+		Context: t.Home.Context, Kubeconfig: t.Home.Kubeconfig, Namespace: AgentsNamespace(t.Name),
+	})
+	for _, c := range t.Running() {
+		if c.Cluster.Namespace == AgentsNamespace(t.Name) {
+			n.inAgents[c.Kind] = true
+		}
+	}
+	return n
+}
 
-// Flow is traffic between a component and pods in its own namespace, some for each set of labels. Ports are the ports
-// of the servers.
+// Flow is traffic between a component and pods of the same Kubernetes cluster. Ports are the ports of the servers.
 type Flow struct {
-	Labels []map[string]string
-	Ports  []int32
+	Peers []Peer
+	Ports []int32
+}
+
+// Peer is the pods with some labels: in the namespace of the component, and in other Namespaces.
+type Peer struct {
+	Labels     map[string]string
+	Namespaces []string
 }
 
 // Incoming returns the traffic of the clients of a component.
 func (n *Network) Incoming(c *Component) []Flow {
 	var out []Flow
+	beside := n.beside(c)
 	for _, k := range Kinds() {
 		if k.Runs() && k.Dials(c.Kind) {
-			out = n.add(out, c, k, ports(c.Kind, k))
+			namespaces := slices.DeleteFunc(slices.Clone(beside),
+				func(namespace string) bool { return namespace == AgentsNamespace(n.t.Name) && !n.inAgents[k] })
+			out = n.add(out, c, k, ports(c.Kind, k), namespaces)
 		}
 	}
 	return out
+}
+
+// beside returns the other namespaces of the setup in the Kubernetes cluster of a server: names of Services lead from
+// there to the server, too.
+func (n *Network) beside(c *Component) []string {
+	if c.Kind == Etcd { // its clients are in its own namespace
+		return nil
+	}
+	var out []string
+	for _, cl := range n.places {
+		if cl.SameServer(c.Cluster) {
+			out = append(out, cl.Namespace)
+		}
+	}
+	for _, a := range n.remote { // two contexts can be for one cluster
+		if a.Server == c.ID() && hostOf(a.URL) == c.Host() {
+			out = append(out, a.From.Namespace)
+		}
+	}
+	slices.Sort(out)
+	out = slices.Compact(out)
+	return slices.DeleteFunc(out, func(namespace string) bool { return namespace == c.Cluster.Namespace })
 }
 
 // Outgoing returns the traffic to the servers of a component.
@@ -43,25 +95,25 @@ func (n *Network) Outgoing(c *Component) []Flow {
 	for _, k := range Kinds() {
 		// A first shard changes nothing, either.
 		if c.Kind.Dials(k) && (k == Shard || len(n.t.OfKind(k)) > 0) {
-			out = n.add(out, c, k, ports(k, c.Kind))
+			out = n.add(out, c, k, ports(k, c.Kind), nil) // Elsewhere has the ports in other namespaces
 		}
 	}
 	return out
 }
 
-// add adds the traffic between c and pods of a kind.
-func (n *Network) add(flows []Flow, c *Component, k Kind, ports []int32) []Flow {
-	labels := n.peers(c, k)
-	if labels == nil {
+// add adds the traffic between c and pods of a kind, which can be in other namespaces, too.
+func (n *Network) add(flows []Flow, c *Component, k Kind, ports []int32, namespaces []string) []Flow {
+	peer := Peer{n.peers(c, k), namespaces}
+	if peer.Labels == nil {
 		return flows
 	}
 	for i := range flows {
 		if slices.Equal(flows[i].Ports, ports) {
-			flows[i].Labels = append(flows[i].Labels, labels)
+			flows[i].Peers = append(flows[i].Peers, peer)
 			return flows
 		}
 	}
-	return append(flows, Flow{[]map[string]string{labels}, ports})
+	return append(flows, Flow{[]Peer{peer}, ports})
 }
 
 // peers returns the labels of the pods of a kind that dial c, or that c dials. An etcd has one client, and its members.
