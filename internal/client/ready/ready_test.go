@@ -319,6 +319,33 @@ func TestVersionWithASidecar(t *testing.T) {
 	require.Equal(t, "v0.32.9", s.Version)
 }
 
+// A workload that a user has scaled to 0 is complete for Kubernetes, and does not serve. A paused one is ready.
+func TestStateOfAWorkloadScaledToZero(t *testing.T) {
+	scaled := object[unstructured.Unstructured](t, `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: demo-root, namespace: kcp, generation: 5}
+spec: {replicas: 0}
+status: {observedGeneration: 5, conditions: [{type: Available, status: "True"}]}`)
+	for name, tc := range map[string]struct {
+		wanted     int32
+		autoscaled bool
+		want       State
+	}{
+		"by hand": {3, false, State{Stuck: true, Next: "kcpctl up",
+			Reason: "0 of 3 replicas: Deployment demo-root was scaled to 0, not by kcpctl"}},
+		"what the setup leaves to others": {1, true, State{Stuck: true, Next: "kubectl scale deployment/demo-root --replicas=1 -n kcp",
+			Reason: "Deployment demo-root was scaled to 0 replicas, not by kcpctl"}},
+		"paused": {0, false, State{Ready: true}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, crash := (&Workload{Object: scaled, Wanted: tc.wanted, Autoscaled: tc.autoscaled}).State(testutil.Start())
+			require.Empty(t, cmp.Diff(tc.want, s, cmpopts.IgnoreFields(State{}, "Pods")))
+			require.Nil(t, crash)
+		})
+	}
+}
+
 func TestStateTellsWhichPodsStay(t *testing.T) {
 	leaving, ended := pod(t, "leaving", "old", podReady), pod(t, "ended", "old", podReady)
 	leaving.DeletionTimestamp = &metav1.Time{Time: testutil.Start()}

@@ -17,6 +17,9 @@ const eventDelay = 2 * time.Second
 type Workload struct {
 	// Object is the Deployment or StatefulSet, or nil if it does not exist.
 	Object *unstructured.Unstructured
+	// Wanted is the number of replicas in the setup. Autoscaled means that the setup leaves it to others.
+	Wanted     int32
+	Autoscaled bool
 	// ReplicaSets are the ReplicaSets of all revisions of a Deployment.
 	ReplicaSets []*unstructured.Unstructured
 	Pods        []*corev1.Pod
@@ -57,6 +60,9 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 	case result.Status == status.TerminatingStatus:
 		s.Reason = "is being deleted"
 		return s, nil
+	case s.Replicas == 0 && w.Wanted > 0:
+		w.stopped(&s)
+		return s, nil
 	case result.Status == status.CurrentStatus && w.available() >= int64(s.Replicas):
 		s.Ready = true
 		s.ReadyReplicas = s.Replicas
@@ -68,6 +74,20 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 		s.Detail = []string{p.detail}
 	}
 	return s, p.crash
+}
+
+// stopped sets the state of a workload that others have scaled to 0: it is complete, and does not serve.
+func (w *Workload) stopped(s *State) {
+	what := fmt.Sprintf("%s %s", w.Object.GetKind(), w.Object.GetName())
+	s.Stuck = true
+	if w.Autoscaled {
+		s.Reason = what + " was scaled to 0 replicas, not by kcpctl"
+		s.Next = fmt.Sprintf("kubectl scale %s/%s --replicas=1 -n %s", strings.ToLower(w.Object.GetKind()),
+			w.Object.GetName(), w.Object.GetNamespace())
+		return
+	}
+	s.Reason = fmt.Sprintf("0 of %d replicas: %s was scaled to 0, not by kcpctl", w.Wanted, what)
+	s.Next = "kcpctl up"
 }
 
 // explain returns the progress of the rollout, or what blocks it.

@@ -161,6 +161,7 @@ func (o *Observer) workload(
 	}
 	id := string(c.ID())
 	w := &ready.Workload{
+		Wanted: c.Replicas, Autoscaled: c.Autoscaled,
 		ReplicaSets: indexed[*unstructured.Unstructured](replicaSets, id),
 		Pods:        byName(indexed[*corev1.Pod](pods, id)),
 		Claims:      indexed[*corev1.PersistentVolumeClaim](claims, id),

@@ -82,6 +82,18 @@ func (o *observed) stays(t *testing.T, reason string) {
 
 const unready = "apiVersion: apps/v1, kind: Deployment, spec: {replicas: 1}, status: {observedGeneration: 1}"
 
+// A component that a user has scaled to 0 is not ready.
+func TestAComponentScaledToZero(t *testing.T) {
+	o := observing(t)
+	o.apply(t, deployments, o.component.Object(),
+		"apiVersion: apps/v1, kind: Deployment, spec: {replicas: 0}, status: {observedGeneration: 1}")
+	o.becomes(t, "0 of 1 replicas: Deployment demo-root was scaled to 0, not by kcpctl")
+	s, err := o.state(t)
+	require.NoError(t, err)
+	require.False(t, s.Ready)
+	require.Equal(t, "kcpctl up", s.Next)
+}
+
 // What cannot be watched is an error for as long as that lasts, whatever was seen before.
 func TestAWatchThatIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
