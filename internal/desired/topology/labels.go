@@ -16,6 +16,8 @@ const (
 	LabelSetup     = "kcpctl.dev/setup"
 	LabelComponent = "kcpctl.dev/component"
 	LabelName      = "kcpctl.dev/name"
+	// LabelAppComponent is the label of Kubernetes for the kind of a component.
+	LabelAppComponent = "app.kubernetes.io/component"
 	// AnnotationChecksum is on pods. It changes with the content of the files that the pod mounts, so that a change
 	// rolls the pod.
 	AnnotationChecksum = "kcpctl.dev/config-checksum"
@@ -76,9 +78,21 @@ func (c *Component) Labels() map[string]string {
 		l["app.kubernetes.io/name"] = "etcd"
 	}
 	l["app.kubernetes.io/instance"] = c.Setup
-	l["app.kubernetes.io/component"] = string(c.Kind)
+	l[LabelAppComponent] = string(c.Kind)
 	l["app.kubernetes.io/managed-by"] = ManagedBy
 	return l
+}
+
+// nameOfNone is a value of LabelName that no component has: names have no dots.
+const nameOfNone = "kcpctl.probe"
+
+// ProbeLabels returns the labels of pods that try addresses of a setup. No component has them, so that no Service,
+// no NetworkPolicy and no status counts the pods as its own. NetworkPolicies of servers admit the pods as
+// shards, which connect to servers of all kinds.
+func ProbeLabels(setup string) map[string]string {
+	return map[string]string{
+		LabelSetup: setup, LabelComponent: string(Shard), LabelName: nameOfNone, LabelPurpose: PurposeReachability,
+	}
 }
 
 // IsOwnKey reports whether kcpctl sets labels or annotations with a key itself.

@@ -10,7 +10,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 )
@@ -68,7 +67,14 @@ func TestProbePod(t *testing.T) {
 	raw, err := yaml.Marshal(pod)
 	require.NoError(t, err)
 	testutil.Golden(t, "probe.yaml", raw)
-	require.NotContains(t, pod.Labels, topology.LabelName, "a Service would select the pod")
+
+	withSidecar := template()
+	withSidecar.Spec.Containers = append([]corev1.Container{{Name: "proxy", Image: "proxy:v9"}}, withSidecar.Spec.Containers...)
+	withSidecar.Labels["app.kubernetes.io/component"] = "shard"
+	again, err := probePod("demo-reachability-abcde", check.Probe{Pod: withSidecar, Addresses: addressesOf("root.example.com:6443")})
+	require.NoError(t, err)
+	require.Equal(t, pod.Spec.Containers[0].Image, again.Spec.Containers[0].Image)
+	require.Equal(t, pod.Labels, again.Labels)
 
 	_, err = probePod("x", check.Probe{})
 	require.EqualError(t, err, "the template for pod x has no container of kcpctl")

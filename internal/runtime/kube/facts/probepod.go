@@ -68,7 +68,7 @@ func issuers(addresses []check.ProbeAddress) (string, error) {
 }
 
 // probePod returns the pod that tries some addresses. It has the image, the node and the network settings of another
-// pod's template. It never belongs to a Service, because it lacks the label with a component's name.
+// pod's template, and the labels that users have set, but not its component.
 func probePod(name string, p check.Probe) (*corev1.Pod, error) {
 	authentication, err := issuers(p.Addresses)
 	if err != nil {
@@ -96,8 +96,8 @@ func probePod(name string, p check.Probe) (*corev1.Pod, error) {
 			Volumes:         []corev1.Volume{{Name: probeContainer}},
 		},
 	}
-	delete(pod.Labels, topology.LabelName)
-	pod.Labels[topology.LabelPurpose] = topology.PurposeReachability
+	delete(pod.Labels, topology.LabelAppComponent)
+	maps.Copy(pod.Labels, topology.ProbeLabels(pod.Labels[topology.LabelSetup]))
 	if pod.Annotations == nil {
 		pod.Annotations = map[string]string{}
 	}

@@ -94,6 +94,20 @@ func TestAComponentScaledToZero(t *testing.T) {
 	require.Equal(t, "kcpctl up", s.Next)
 }
 
+// The pod of a probe is not a pod of a component.
+func TestPodsOfProbesAreOfNoComponent(t *testing.T) {
+	o := observing(t)
+	o.apply(t, deployments, o.component.Object(), unready)
+	labels, err := json.Marshal(topology.ProbeLabels("demo"))
+	require.NoError(t, err)
+	o.Apply(t, "", "api/v1/pods", fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: probe, namespace: kcp, labels: %s}}", labels))
+	o.apply(t, "api/v1/pods", "demo-root-0", "apiVersion: v1, kind: Pod")
+	pods, err := o.observer.Pods(t.Context(), o.client, o.component)
+	require.NoError(t, err)
+	require.Len(t, pods, 1)
+	require.Equal(t, "demo-root-0", pods[0].Name)
+}
+
 // What cannot be watched is an error for as long as that lasts, whatever was seen before.
 func TestAWatchThatIsRefused(t *testing.T) {
 	for name, tc := range map[string]struct {
