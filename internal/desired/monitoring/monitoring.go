@@ -38,7 +38,7 @@ func Kept() string { return strings.Join(kept, "|") }
 // Subject is the components of an installation on a cluster, about which alerts and dashboards are.
 type Subject struct {
 	Setup, Installation, Namespace string
-	// Components are those that run.
+	// Components are the ones whose metrics Prometheus reads.
 	Components []topology.ID
 	// RenewBy is when kcpctl should have renewed the first certificate of the setup. Certificate names it.
 	RenewBy     time.Time

@@ -83,7 +83,7 @@ func (b *objects) subject(components []*topology.Component) monitoring.Subject {
 		Setup: b.c.Setup, Installation: b.r.state.Installation.ID, Namespace: b.c.Cluster.Namespace,
 	}
 	for _, c := range components {
-		if c.Runs() {
+		if c.Scraped() {
 			s.Components = append(s.Components, c.ID())
 		}
 	}
@@ -158,13 +158,18 @@ type relabeling struct {
 // label name of a component that has no name is its kind, which is then its ID.
 func (b *objects) targetLabels() []relabeling {
 	const label = "__meta_kubernetes_pod_label_kcpctl_dev_"
-	return []relabeling{
+	rules := []relabeling{
 		{from: []string{label + "component"}, regex: string(topology.VirtualWorkspaces), action: "drop"},
 		{to: monitoring.LabelInstallation, replace: b.r.state.Installation.ID},
 		{from: []string{label + "component", label + "name"}, separator: "/", to: monitoring.LabelComponent},
 		{from: []string{monitoring.LabelComponent}, regex: "(root-shard|cache-server)/.+",
 			to: monitoring.LabelComponent, replace: "$1"},
 	}
+	for _, c := range b.r.t.Unscraped() {
+		rules = append(rules,
+			relabeling{from: []string{monitoring.LabelComponent}, regex: string(c.ID()), action: "drop"})
+	}
+	return rules
 }
 
 // keptMetrics keeps the metrics that alerts and the dashboard use.

@@ -1,6 +1,8 @@
 package render_test
 
 import (
+	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -124,5 +126,36 @@ func TestPortsOfMetrics(t *testing.T) {
 			}
 		}
 		require.True(t, found, "Prometheus reaches the metrics of %s", c.ID())
+	}
+}
+
+// Alerts expect only components whose metrics Prometheus reads: not a paused agent, and no front-proxy that only knows
+// tokens, which is not scraped.
+func TestAlertsOfComponentsThatAreNotScraped(t *testing.T) {
+	const spec = `spec:
+  frontProxies:
+  - {name: main}
+  - {name: users, authentication: {clientCertificates: false, tokenFile: {secret: tokens}}}
+  - {name: open, authentication: {clientCertificates: false, serviceAccounts: false}}
+  agents:
+  - {name: widgets, paused: %s, workspace: "root:widgets",
+     publishedResources: [{name: widgets, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}
+  monitoring: {rules: true, prometheusOperator: {}}
+`
+	for paused, expected := range map[string]bool{"false": true, "true": false} {
+		_, _, objects := rendered(t, fmt.Sprintf(spec, paused))
+		for _, o := range ofMonitoring(objects, "default") {
+			y, err := o.YAML()
+			require.NoError(t, err)
+			switch o.GetKind() {
+			case "PrometheusRule":
+				require.Equal(t, expected, strings.Contains(string(y), "agent/widgets"))
+				require.Contains(t, string(y), `"front-proxy/open"`)
+				require.NotContains(t, string(y), "front-proxy/users")
+			case "PodMonitor":
+				require.Contains(t, string(y), "regex: front-proxy/users")
+				require.NotContains(t, string(y), "front-proxy/open")
+			}
+		}
 	}
 }

@@ -39,6 +39,23 @@ func (c *Component) MetricsPort() int32 {
 	return c.Port
 }
 
+// Scraped reports whether a Prometheus reads the metrics of c, if the setup has monitoring: c has pods, and lets the
+// certificate of Prometheus read them.
+func (c *Component) Scraped() bool {
+	return c.Runs() && c.Replicas > 0 && c.Kind != VirtualWorkspaces && !c.refusesPrometheus()
+}
+
+// refusesPrometheus reports whether c is a front-proxy that only knows tokens.
+func (c *Component) refusesPrometheus() bool {
+	a := c.Authentication
+	return c.Kind == FrontProxy && a != nil && !a.ClientCertificates && (a.Tokens() || a.ServiceAccounts)
+}
+
+// Unscraped returns the front-proxies that refuse the certificate of Prometheus.
+func (t *Topology) Unscraped() []*Component {
+	return slices.DeleteFunc(t.FrontProxies(), func(c *Component) bool { return !c.refusesPrometheus() })
+}
+
 // metricsHost is the name that a Prometheus expects in the certificate of a server. It dials pods by their addresses,
 // and has one configuration for all of them, so it expects a name that all have: it knows that the server is one of the
 // setup, and not which one.

@@ -66,3 +66,18 @@ func TestAnonymousRequests(t *testing.T) {
 		})
 	}
 }
+
+// NetworkPolicies that refuse the Prometheus of the setup have a note.
+func TestUnreadMetrics(t *testing.T) {
+	const header = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\nspec:\n"
+	notes := read(t, header+"  monitoring: {}\n  networkPolicies: {clients: {team: a}}\n").Notes()
+	require.Len(t, notes, 1)
+	require.Contains(t, notes[0], ":6:3: spec.networkPolicies.metricsClients: without it, ")
+	require.Contains(t, notes[0], "set it to labels of the namespace of Prometheus")
+	for _, spec := range []string{
+		"  monitoring: {}\n", "  networkPolicies: {}\n",
+		"  monitoring: {}\n  networkPolicies: {metricsClients: {team: a}}\n",
+	} {
+		require.Empty(t, read(t, header+spec).Notes(), spec)
+	}
+}

@@ -109,6 +109,7 @@ func ParseWith(name string, data []byte, files Files) (*File, error) {
 	if !d.aborted {
 		SetDefaults(s)
 		p.problems = d.located(Validate(s))
+		p.notes = append(p.notes, d.unreadMetrics(s)...)
 		p.policies()
 		if err := p.published(); err != nil {
 			return nil, err
@@ -124,8 +125,22 @@ func ParseWith(name string, data []byte, files Files) (*File, error) {
 	return f, nil
 }
 
-// Notes returns warnings about a valid file: what published resources probably do not mean, and one for each release of
-// kcp and of the api-syncagent that is newer than the newest supported one.
+// unreadMetrics is the note about NetworkPolicies that refuse the Prometheus of the setup: it would report all servers
+// but the front-proxies as down.
+func (d *decoder) unreadMetrics(s *v1alpha1.Setup) Errors {
+	policies := s.Spec.NetworkPolicies
+	if s.Spec.Monitoring == nil || policies == nil || len(policies.MetricsClients) > 0 {
+		return nil
+	}
+	pos, _ := d.positions.of("spec.networkPolicies")
+	return Errors{{Line: pos.line, Column: pos.column, Path: "spec.networkPolicies.metricsClients",
+		Message: "without it, the NetworkPolicies let no Prometheus read metrics (spec.monitoring), and alerts " +
+			"report that components are down: set it to labels of the namespace of Prometheus, or add your own " +
+			"NetworkPolicy"}}
+}
+
+// Notes returns warnings about a valid file: what published resources probably do not mean, NetworkPolicies that refuse
+// Prometheus, and one for each release of kcp and of the api-syncagent that is newer than the newest supported one.
 func (f *File) Notes() []string {
 	spec := &f.Setup.Spec
 	versions := []string{spec.Version, spec.Image.Tag}
