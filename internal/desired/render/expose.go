@@ -53,6 +53,14 @@ var internalLoadBalancer = map[string]map[string]string{
 	},
 }
 
+// healthProbe has the annotations with which the load balancers of clouds find out whether a node leads to a server.
+// Because of the protocol of the port, Azure sends HTTPS requests to /, which kcp answers with 403
+// (cloud-provider-azure: pkg/provider/azure_loadbalancer_healthprobe.go). All servers answer at this path without
+// credentials.
+var healthProbe = map[string]string{
+	"service.beta.kubernetes.io/azure-load-balancer-health-probe-request-path": "/livez",
+}
+
 // setService sets the type, the annotations and the port of a kcp server's Service.
 func (w *workload) setService(c *topology.Component) {
 	port := servicePort(c)
@@ -64,6 +72,9 @@ func (w *workload) setService(c *topology.Component) {
 		if c.NodePort != 0 {
 			port["nodePort"] = c.NodePort
 		}
+	}
+	if c.HasLoadBalancer() {
+		w.ServiceNotes = merged(healthProbe, w.ServiceNotes)
 	}
 	w.ServicePorts = []dict{port}
 }

@@ -166,14 +166,25 @@ func (n *Network) Public(c *Component) bool {
 
 // opened reports whether overlays open the Service of a component to clients outside of the cluster.
 func (c *Component) opened() bool {
-	kind := any(string(v1alpha1.ExposeClusterIP))
 	ips := false
 	for _, o := range c.Services {
-		kind = cmp.Or(o["type"], kind)
 		list, _ := o["externalIPs"].([]any)
 		ips = ips || len(list) > 0
 	}
-	return ips || kind != string(v1alpha1.ExposeClusterIP)
+	return ips || c.overlaid(string(v1alpha1.ExposeClusterIP)) != string(v1alpha1.ExposeClusterIP)
+}
+
+// overlaid returns the type of the Service of a component, which overlays can set. kind is the one without them.
+func (c *Component) overlaid(kind any) any {
+	for _, o := range c.Services {
+		kind = cmp.Or(o["type"], kind)
+	}
+	return kind
+}
+
+// HasLoadBalancer reports whether the Service of a component has the type LoadBalancer.
+func (c *Component) HasLoadBalancer() bool {
+	return c.overlaid(string(c.Expose.Type)) == string(v1alpha1.ExposeLoadBalancer)
 }
 
 // Elsewhere returns the ports that a component dials outside of its namespace: of other clusters, of external etcds, of
