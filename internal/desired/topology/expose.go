@@ -42,7 +42,7 @@ func (b *builder) expose(c *Component, e v1alpha1.Expose, url string) {
 // PublicHosts returns the hosts at which clients outside the cluster dial c.
 func (c *Component) PublicHosts() []string {
 	var hosts []string
-	for _, u := range []string{c.URL, c.ownExternalURL(), c.ownVirtualWorkspaceURL()} {
+	for _, u := range c.URLs() {
 		if h := hostOf(u); h != "" && h != c.Host() && !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
 		}

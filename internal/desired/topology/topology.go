@@ -291,6 +291,11 @@ func (c *Component) URLFrom(from Cluster) string {
 	return httpsURL(c.Host(), c.ServicePort)
 }
 
+// URLs returns the URLs at which c itself is dialled. Some can be empty, or the same.
+func (c *Component) URLs() []string {
+	return []string{c.URL, c.ownExternalURL(), c.ownVirtualWorkspaceURL()}
+}
+
 // Hosts returns all DNS names and IP addresses at which c is dialled: the SANs of its serving certificate.
 func (c *Component) Hosts() []string {
 	hosts := []string{"localhost", "127.0.0.1", "::1"}
@@ -301,7 +306,7 @@ func (c *Component) Hosts() []string {
 	if c.Kind == Etcd {
 		hosts = append(hosts, c.MemberHosts()...)
 	}
-	for _, u := range []string{c.URL, c.ownExternalURL(), c.ownVirtualWorkspaceURL()} {
+	for _, u := range c.URLs() {
 		if h := hostOf(u); h != "" && !slices.Contains(hosts, h) {
 			hosts = append(hosts, h)
 		}

@@ -39,7 +39,7 @@ func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 			}
 			s.route(net.JoinHostPort(h, strconv.Itoa(int(c.ServicePort))), c)
 		}
-		for _, u := range []string{c.URL, externalOf(c)} {
+		for _, u := range c.URLs() {
 			if hp := topology.HostPort(u); hp != "" {
 				s.route(hp, c)
 			}
@@ -51,13 +51,6 @@ func New(t *topology.Topology, d Dialer, failed func(error)) *Server {
 // route maps a host and port to a component. Host names are case-insensitive.
 func (s *Server) route(hostPort string, c *topology.Component) {
 	s.routes[strings.ToLower(hostPort)] = c
-}
-
-func externalOf(c *topology.Component) string {
-	if c.Kind == topology.FrontProxy {
-		return c.ExternalURL
-	}
-	return ""
 }
 
 // Serve serves requests of a listener until ctx ends.

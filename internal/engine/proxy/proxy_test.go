@@ -27,7 +27,7 @@ import (
 
 const text = `spec:
   external: {hostname: kcp.example.com}
-  shards: [{name: alpha, url: "https://alpha.example.com"}]
+  shards: [{name: alpha, url: "https://alpha.example.com", virtualWorkspaceURL: "https://workspaces.example.com"}]
 `
 
 // dialer notes what is dialled, and connects to where the test wants.
@@ -97,6 +97,7 @@ func TestConnectFindsTheComponent(t *testing.T) {
 		"demo-root.kcp:6443":                               "root-shard",
 		"alpha.example.com:443":                            "shard/alpha",
 		"demo-shard-alpha:6443":                            "shard/alpha",
+		"workspaces.example.com:443":                       "shard/alpha",
 	} {
 		t.Run(host, func(t *testing.T) {
 			inWorld(t, func(t *testing.T, w *world) {
