@@ -79,12 +79,23 @@ func (w *walk) sort() {
 // become integers.
 type names map[string]bool
 
+// add adds the names of a part of a schema. The larger set is kept: a deep schema passes its names up many levels.
+func (n *names) add(below names) {
+	if len(*n) < len(below) {
+		*n, below = below, *n
+	}
+	maps.Copy(*n, below)
+}
+
 // self is how the rules of a field call its value. It is among the names of a list or map if its items or values are.
 const self = "self"
 
 // intersect returns the common schema of a field, and the names in it that rules cannot rely on.
+//
+// It must take a time that is proportional to the sizes of the schemas, because others write them: it looks at each
+// part once, and copies no part as a whole. What the result shares with the arguments is not changed.
 func (w *walk) intersect(path string, a, b *Schema) (*Schema, names) {
-	common, changed := a.DeepCopy(), names{}
+	common, changed := new(*a), names{}
 	common.Default = nil
 	if !w.types(path, a, b, common, changed) {
 		return common, changed
@@ -93,9 +104,9 @@ func (w *walk) intersect(path string, a, b *Schema) (*Schema, names) {
 	w.bounds(path, a, b, common)
 	w.same(path, a, b)
 	w.enum(path, a, b, common)
-	w.properties(path, a, b, common, changed)
-	w.additional(path, a, b, common, changed)
-	w.items(path, a, b, common, changed)
+	w.properties(path, a, b, common, &changed)
+	w.additional(path, a, b, common, &changed)
+	w.items(path, a, b, common, &changed)
 	w.rules(path, a, b, common, changed)
 	if a.Default != nil && b.Default != nil && equalJSON(a.Default.Raw, b.Default.Raw) {
 		common.Default = pruned(a.Default, common)
@@ -143,7 +154,7 @@ func typeName(s *Schema) string {
 
 // properties intersects the fields of an object. An object that keeps unknown fields has the fields of both: without
 // its schema, a field would accept any value.
-func (w *walk) properties(path string, a, b, common *Schema, changed names) {
+func (w *walk) properties(path string, a, b, common *Schema, changed *names) {
 	common.Properties = nil
 	all := slices.AppendSeq(slices.Collect(maps.Keys(a.Properties)), maps.Keys(b.Properties))
 	slices.Sort(all)
@@ -159,14 +170,14 @@ func (w *walk) properties(path string, a, b, common *Schema, changed names) {
 				below[name] = true
 				delete(below, self)
 			}
-			maps.Copy(changed, below)
+			changed.add(below)
 		case !isTrue(common.XPreserveUnknownFields):
-			changed[name] = true
+			(*changed)[name] = true
 			continue
 		case inA:
-			p = pa.DeepCopy()
+			p = &pa
 		case inB:
-			p = pb.DeepCopy()
+			p = &pb
 		}
 		if common.Properties == nil {
 			common.Properties = map[string]Schema{}
@@ -193,14 +204,14 @@ func (w *walk) required(path string, a, b, common *Schema) {
 }
 
 // additional intersects the values of maps.
-func (w *walk) additional(path string, a, b, common *Schema, changed names) {
+func (w *walk) additional(path string, a, b, common *Schema, changed *names) {
 	aa := a.AdditionalProperties
 	ab := b.AdditionalProperties
 	switch {
 	case aa == nil && ab == nil:
 	case aa == nil || ab == nil:
 		if isTrue(common.XPreserveUnknownFields) {
-			common.AdditionalProperties = cmp.Or(aa, ab).DeepCopy()
+			common.AdditionalProperties = cmp.Or(aa, ab)
 			return
 		}
 		common.AdditionalProperties = nil
@@ -209,28 +220,28 @@ func (w *walk) additional(path string, a, b, common *Schema, changed names) {
 		}
 	case aa.Schema != nil && ab.Schema != nil:
 		values, below := w.intersect(join(path, "*"), aa.Schema, ab.Schema)
-		maps.Copy(changed, below)
+		changed.add(below)
 		common.AdditionalProperties = &apiextensionsv1.JSONSchemaPropsOrBool{Allows: true, Schema: values}
 	case aa.Schema == nil && ab.Schema == nil:
 		if aa.Allows != ab.Allows {
 			w.differ(path, "only one accepts additional properties")
 		}
 	case aa.Schema == nil && aa.Allows:
-		common.AdditionalProperties = ab.DeepCopy()
+		common.AdditionalProperties = ab
 	case ab.Schema == nil && ab.Allows:
-		common.AdditionalProperties = aa.DeepCopy()
+		common.AdditionalProperties = aa
 	default:
 		w.differ(path, "only one accepts additional properties")
 	}
 }
 
 // items intersects the items of lists.
-func (w *walk) items(path string, a, b, common *Schema, changed names) {
+func (w *walk) items(path string, a, b, common *Schema, changed *names) {
 	if a.Items == nil && b.Items == nil {
 		return
 	}
 	if isTrue(common.XPreserveUnknownFields) && (a.Items == nil || b.Items == nil) {
-		common.Items = cmp.Or(a.Items, b.Items).DeepCopy()
+		common.Items = cmp.Or(a.Items, b.Items)
 		return
 	}
 	if a.Items == nil || b.Items == nil || a.Items.Schema == nil || b.Items.Schema == nil {
@@ -238,10 +249,11 @@ func (w *walk) items(path string, a, b, common *Schema, changed names) {
 		return
 	}
 	items, below := w.intersect(path+"[*]", a.Items.Schema, b.Items.Schema)
-	maps.Copy(changed, below)
+	changed.add(below)
 	common.Items = &apiextensionsv1.JSONSchemaPropsOrArray{Schema: items}
+	required := setOf(items.Required)
 	for _, key := range a.XListMapKeys {
-		if p := items.Properties[key]; p.Default == nil && !slices.Contains(items.Required, key) {
+		if p := items.Properties[key]; p.Default == nil && !required[key] {
 			w.differ(path+"[*]."+key, "the field identifies items, and must be required or have the same default")
 		}
 	}
@@ -255,3 +267,11 @@ func join(path, name string) string {
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
+
+func setOf(list []string) map[string]bool {
+	out := make(map[string]bool, len(list))
+	for _, name := range list {
+		out[name] = true
+	}
+	return out
+}

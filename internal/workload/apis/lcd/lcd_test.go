@@ -1,9 +1,12 @@
 package lcd_test
 
 import (
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
+	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/workload/apis/lcd"
@@ -115,4 +118,61 @@ func TestNarrows(t *testing.T) {
 			require.Equal(t, tc.want, lines(lcd.Narrows(schema(t, published), schema(t, tc.candidate))))
 		})
 	}
+}
+
+// An object that keeps unknown fields can have any of them, or none: what the candidate says about one narrows it.
+func TestNarrowsOfUnknownFields(t *testing.T) {
+	for name, tc := range map[string]struct {
+		published, candidate string
+		want                 []string
+	}{
+		"a field":              {"", "properties: {a: {type: string}}", []string{"spec.a: the value is restricted"}},
+		"a field with any":     {"", "properties: {a: {x-kubernetes-preserve-unknown-fields: true, description: any}}", nil},
+		"a required field":     {"properties: {a: {type: string}}", "properties: {a: {type: string}}, required: [a, b]", []string{"spec.a: the field is required", "spec.b: the field is required"}},
+		"values of a map":      {"", "additionalProperties: {type: string}", []string{"spec.*: the values are restricted"}},
+		"any values of a map":  {"", "additionalProperties: {x-kubernetes-preserve-unknown-fields: true}", nil},
+		"the candidate is any": {"properties: {a: {type: string}}, required: [a]", "", nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			spec := func(more string) *lcd.Schema {
+				return schema(t, "{type: object, properties: {spec: {type: object, x-kubernetes-preserve-unknown-fields: true, "+more+"}}}")
+			}
+			require.Equal(t, tc.want, lines(lcd.Narrows(spec(tc.published), spec(tc.candidate))))
+		})
+	}
+	list := func(more string) *lcd.Schema {
+		return schema(t, "{type: object, properties: {spec: {type: array, x-kubernetes-preserve-unknown-fields: true"+more+"}}}")
+	}
+	require.Equal(t, []string{"spec[*]: the items are restricted"}, lines(lcd.Narrows(list(""), list(", items: {type: string}"))))
+	require.Empty(t, lcd.Narrows(list(""), list(", items: {x-kubernetes-preserve-unknown-fields: true}")))
+}
+
+// Others write the schemas: the time is proportional to their sizes. Each of these would take many minutes otherwise.
+func TestLargeSchemas(t *testing.T) {
+	const many = 20000
+	wide, deep := &lcd.Schema{Type: "object", Properties: map[string]lcd.Schema{}}, &lcd.Schema{Type: "object"}
+	for i := range many {
+		name := fmt.Sprint("field", i)
+		wide.Properties[name], wide.Required = lcd.Schema{Type: "string"}, append(wide.Required, name)
+		wide.XValidations = append(wide.XValidations, apiextensionsv1.ValidationRule{Rule: "has(self." + name + "x)"})
+		wide.Enum = append(wide.Enum, apiextensionsv1.JSON{Raw: fmt.Append(nil, i)}, apiextensionsv1.JSON{Raw: fmt.Append(nil, -i)})
+	}
+	narrow := &lcd.Schema{Type: "object", Enum: wide.Enum}
+	for i := range many / 8 {
+		next := &lcd.Schema{Type: "object", Properties: map[string]lcd.Schema{"a": *deep, fmt.Sprint("dropped", i): {Type: "string"}}}
+		next.XValidations = []apiextensionsv1.ValidationRule{{Rule: "has(self.b)"}}
+		deep = next
+	}
+	shallow := &lcd.Schema{Type: "object"}
+	for range many / 8 {
+		shallow = &lcd.Schema{Type: "object", Properties: map[string]lcd.Schema{"a": *shallow}}
+	}
+	begin := time.Now()
+	_, found := lcd.Intersect(wide, narrow)
+	require.Len(t, found, many, "the fields are required, and unknown to the other")
+	require.Empty(t, lcd.Narrows(wide, wide))
+	_, found = lcd.Intersect(deep, shallow)
+	require.Empty(t, found)
+	require.Len(t, lcd.Narrows(deep, shallow), many/8)
+	require.Less(t, time.Since(begin), 30*time.Second)
 }

@@ -53,14 +53,19 @@ func (w *walk) narrowed(path string, s, common *Schema) {
 		w.differ(path, "the rule %q is new", rule.Rule)
 	}
 	w.narrowedFields(path, s, common)
-	if s.Items != nil && s.Items.Schema != nil {
+	w.narrowedUnknown(path, s, common)
+	switch {
+	case s.Items != nil && s.Items.Schema != nil:
 		w.narrowed(path+"[*]", s.Items.Schema, common.Items.Schema)
+	case s.Items == nil && common.Items != nil && !isAny(common.Items.Schema):
+		w.differ(path+"[*]", "the items are restricted")
 	}
 	w.narrowedValues(path, s.AdditionalProperties, common.AdditionalProperties)
 }
 
 // narrowedFields finds fields that are dropped, have become required, or have lost the default that made them optional.
 func (w *walk) narrowedFields(path string, s, common *Schema) {
+	required, before := setOf(common.Required), setOf(s.Required)
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		was := s.Properties[name]
 		is, ok := common.Properties[name]
@@ -68,9 +73,9 @@ func (w *walk) narrowedFields(path string, s, common *Schema) {
 			w.differ(join(path, name), "the field is missing")
 			continue
 		}
-		if slices.Contains(common.Required, name) {
+		if required[name] {
 			switch {
-			case !slices.Contains(s.Required, name):
+			case !before[name]:
 				w.differ(join(path, name), "the field is required")
 			case was.Default != nil && is.Default == nil:
 				w.differ(join(path, name), "the field is required and has lost its default")
@@ -80,10 +85,46 @@ func (w *walk) narrowedFields(path string, s, common *Schema) {
 	}
 }
 
+// narrowedUnknown finds fields that s does not know but keeps, so that objects can have any value there or none, and
+// that common restricts or requires.
+func (w *walk) narrowedUnknown(path string, s, common *Schema) {
+	if !isTrue(s.XPreserveUnknownFields) {
+		return // the field was dropped
+	}
+	required, before := setOf(common.Required), setOf(s.Required)
+	all := slices.AppendSeq(slices.Clone(common.Required), maps.Keys(common.Properties))
+	slices.Sort(all)
+	for _, name := range slices.Compact(all) {
+		if _, known := s.Properties[name]; known {
+			continue
+		}
+		if p, ok := common.Properties[name]; ok && !isAny(&p) {
+			w.differ(join(path, name), "the value is restricted")
+		}
+		if required[name] && !before[name] {
+			w.differ(join(path, name), "the field is required")
+		}
+	}
+}
+
+// isAny reports whether a schema accepts any value.
+func isAny(s *Schema) bool {
+	if s == nil || !isTrue(s.XPreserveUnknownFields) {
+		return false
+	}
+	any := Schema{ // with what says nothing about values
+		Title: s.Title, Description: s.Description, Example: s.Example, ExternalDocs: s.ExternalDocs,
+		Default: s.Default, Nullable: s.Nullable, XPreserveUnknownFields: s.XPreserveUnknownFields,
+	}
+	return equality.Semantic.DeepEqual(*s, any)
+}
+
 // narrowedValues finds differences of the values of maps.
 func (w *walk) narrowedValues(path string, was, is *apiextensionsv1.JSONSchemaPropsOrBool) {
 	switch {
-	case was == nil:
+	case was == nil && (is == nil || isAny(is.Schema) || is.Schema == nil && is.Allows):
+	case was == nil: // unknown fields are kept
+		w.differ(join(path, "*"), "the values are restricted")
 	case is == nil:
 		w.differ(join(path, "*"), "the values are missing")
 	case was.Schema != nil && is.Schema != nil:

@@ -4,9 +4,9 @@ import (
 	"cmp"
 	"encoding/json"
 	"maps"
-	"regexp"
 	"slices"
 	"strings"
+	"unicode"
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
@@ -139,15 +139,29 @@ func (w *walk) enum(path string, a, b, common *Schema) {
 		common.Enum = slices.Clone(b.Enum)
 		return
 	}
+	inB := map[string]bool{}
+	for _, v := range b.Enum {
+		inB[canonical(v.Raw)] = true
+	}
+	delete(inB, "")
 	common.Enum = slices.DeleteFunc(slices.Clone(a.Enum),
-		func(v apiextensionsv1.JSON) bool { return !hasValue(b.Enum, v) })
+		func(v apiextensionsv1.JSON) bool { return !inB[canonical(v.Raw)] })
 	if len(common.Enum) == 0 {
 		w.differ(path, "no value is in the enums of both: %s, %s", values(a.Enum), values(b.Enum))
 	}
 }
 
-func hasValue(enum []apiextensionsv1.JSON, v apiextensionsv1.JSON) bool {
-	return slices.ContainsFunc(enum, func(other apiextensionsv1.JSON) bool { return equalJSON(v.Raw, other.Raw) })
+// canonical returns the same text for all forms of a value. It is empty for text that is not JSON.
+func canonical(raw []byte) string {
+	var v any
+	if json.Unmarshal(raw, &v) != nil {
+		return ""
+	}
+	out, err := json.Marshal(v)
+	if err != nil {
+		return ""
+	}
+	return string(out)
 }
 
 // values prints an enum.
@@ -162,33 +176,60 @@ func values(enum []apiextensionsv1.JSON) string {
 // rules takes the rules of both. A rule that mentions a field that one of them lacks would not compile.
 func (w *walk) rules(path string, a, b, common *Schema, changed names) {
 	common.XValidations = slices.Clone(a.XValidations)
+	inA := map[string]bool{}
+	for _, rule := range a.XValidations {
+		inA[rule.Rule] = true
+	}
 	for _, rule := range b.XValidations {
-		if !slices.ContainsFunc(a.XValidations, func(r apiextensionsv1.ValidationRule) bool { return r.Rule == rule.Rule }) {
+		if !inA[rule.Rule] {
 			common.XValidations = append(common.XValidations, rule)
 		}
 	}
 	for _, rule := range common.XValidations {
-		text := rule.Rule + " " + rule.MessageExpression + " " + rule.FieldPath
-		for _, name := range slices.Sorted(maps.Keys(changed)) {
-			if mentions(text, name) {
-				w.differ(path, "the rule %q needs %s, which the two do not have in common", rule.Rule, name)
-				break
+		if name := changed.mentionedIn(rule.Rule + " " + rule.MessageExpression + " " + rule.FieldPath); name != "" {
+			w.differ(path, "the rule %q needs %s, which the two do not have in common", rule.Rule, name)
+		}
+	}
+}
+
+// unescape reads how CEL writes characters that identifiers cannot have (apiserver: pkg/cel/escaping.go).
+var unescape = strings.NewReplacer("__underscores__", "__", "__dot__", ".", "__dash__", "-", "__slash__", "/")
+
+// mentionedIn returns the first of the names, by the alphabet, that is in a rule, or "". It reads the rule once,
+// whatever the number of names is.
+func (n names) mentionedIn(rule string) (first string) {
+	if len(n) == 0 {
+		return ""
+	}
+	look := func(word string) {
+		forms := []string{word, unescape.Replace(word), ""}
+		if keyword, ok := strings.CutPrefix(word, "__"); ok {
+			forms[2], _ = strings.CutSuffix(keyword, "__") // such as __namespace__
+		}
+		for _, name := range forms {
+			if n[name] && (first == "" || name < first) {
+				first = name
 			}
 		}
 	}
-}
-
-// escapes are how CEL writes characters that identifiers cannot have (apiserver: pkg/cel/escaping.go).
-var escapes = strings.NewReplacer("__", "__underscores__", ".", "__dot__", "-", "__dash__", "/", "__slash__")
-
-func mentions(rule, name string) bool {
-	for _, form := range []string{name, escapes.Replace(name), "__" + name + "__"} {
-		if regexp.MustCompile(`(^|[^\w])` + regexp.QuoteMeta(form) + `($|[^\w])`).MatchString(rule) {
-			return true
+	for word := range strings.FieldsFuncSeq(rule, func(r rune) bool { return !isIdentifier(r) }) {
+		look(word)
+	}
+	// Keys of maps are in quotes, and can have other characters.
+	for key := range strings.FieldsFuncSeq(rule, isDelimiter) {
+		look(key)
+		for part := range strings.SplitSeq(key, ".") {
+			look(part)
 		}
 	}
-	return false
+	return first
 }
+
+func isIdentifier(r rune) bool {
+	return r == '_' || r >= '0' && r <= '9' || r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z'
+}
+
+func isDelimiter(r rune) bool { return unicode.IsSpace(r) || strings.ContainsRune("'\"`()[]{},", r) }
 
 // equalJSON compares two values. Text that is not JSON is equal to nothing.
 func equalJSON(a, b []byte) bool {

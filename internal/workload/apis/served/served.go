@@ -35,6 +35,8 @@ const (
 	maxContent = 16 << 20
 	// maxObjects is the number of JSON objects in it: each needs about a kilobyte of memory when it is decoded.
 	maxObjects = 20000
+	// maxCommas limits the values in lists, which also need memory, and time to compare them.
+	maxCommas = 500000
 )
 
 // key is the key of the content in a ConfigMap.
@@ -63,16 +65,27 @@ func Of(gr schema.GroupResource, c negotiate.Cluster) API {
 func Encode(a API) ([]byte, error) {
 	content, err := encode(a)
 	if large, ok := errors.AsType[sizeError](err); ok {
-		return encode(API{Problem: "the controller cannot read its schema: " + large.Error()})
+		return encode(API{Problem: large.Error()})
 	}
 	return content, err
 }
 
-func encode(a API) ([]byte, error) {
+// Fits returns why the controller does not read an API of a cluster: it is too large.
+func Fits(a API) error {
+	_, err := marshal(a)
+	return err
+}
+
+func marshal(a API) ([]byte, error) {
 	raw, err := json.Marshal(a)
-	if err == nil {
-		err = checkSize(raw)
+	if err != nil {
+		return nil, fmt.Errorf("encode: %w", err)
 	}
+	return raw, checkSize(raw)
+}
+
+func encode(a API) ([]byte, error) {
+	raw, err := marshal(a)
 	if err != nil {
 		return nil, err
 	}
@@ -93,7 +106,7 @@ func encode(a API) ([]byte, error) {
 // sizeError means that the schema of an API is too large.
 type sizeError string
 
-func (e sizeError) Error() string { return string(e) }
+func (e sizeError) Error() string { return "the controller cannot read its schema: " + string(e) }
 
 func checkSize(raw []byte) error {
 	if len(raw) > maxContent {
@@ -101,6 +114,9 @@ func checkSize(raw []byte) error {
 	}
 	if n := bytes.Count(raw, []byte("{")); n > maxObjects {
 		return sizeError(fmt.Sprintf("it has %d braces, more than %d", n, maxObjects))
+	}
+	if n := bytes.Count(raw, []byte(",")); n > maxCommas {
+		return sizeError(fmt.Sprintf("it has %d commas, more than %d", n, maxCommas))
 	}
 	return nil
 }

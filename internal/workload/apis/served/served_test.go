@@ -65,6 +65,7 @@ func TestLargeSchemas(t *testing.T) {
 	require.NoError(t, err)
 	require.Contains(t, back.Problem, "the controller cannot read its schema: it has 2")
 	require.Contains(t, back.Problem, "braces, more than 20000")
+	require.EqualError(t, served.Fits(served.API{Versions: []negotiate.API{newAPI("v1", s)}}), back.Problem)
 }
 
 func TestDecodeRefuses(t *testing.T) {
@@ -83,6 +84,7 @@ func TestDecodeRefuses(t *testing.T) {
 		"another schema":  {version(`,"schema":{"type":"string"}`), "version v1 has no schema of an object"},
 		"a long problem":  {`{"problem":"` + strings.Repeat("x", 5000) + `"}`, "the problem has more than 4096 bytes"},
 		"many objects":    {`{"versions":[` + strings.Repeat("{},", 20000) + `{}]}`, "it has 20002 braces"},
+		"many values":     {`{"versions":[],"problem":[` + strings.Repeat("1,", 500001) + `1]}`, "it has 500002 commas"},
 		"deep":            {`{"versions":` + strings.Repeat("[", 1000000), "exceeded max depth"},
 		"a bomb":          {strings.Repeat(" ", 17<<20), "it has more than 16777216 bytes"},
 		"the same twice":  {strings.Replace(version(""), "[{", `[{"group":"apps","version":"v1","names":{"plural":"deployments","kind":"D"},"scope":"Cluster","schema":{"type":"object"}},{`, 1), "or there twice"},
