@@ -173,6 +173,7 @@ const (
 	ReasonDuplicateCluster   = "DuplicateCluster" // another Cluster is the same physical cluster
 	ReasonSchemaIncompatible = "SchemaIncompatible"
 	ReasonSchemasUnreadable  = "SchemasUnreadable" // what the syncer reports about the APIs of its cluster
+	ReasonPublicationRefused = "PublicationRefused"
 	ReasonCompatible         = "Compatible"
 	ReasonCordoned           = "Cordoned"
 	ReasonDraining           = "Draining"

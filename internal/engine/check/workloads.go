@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -180,7 +181,7 @@ func contains(live, want any) bool {
 func compatible(_ context.Context, c *compute) (o outcome) {
 	for _, cl := range c.clusters {
 		if condition := meta.FindStatusCondition(cl.Status.Conditions, api.ConditionAPIsCompatible); condition != nil &&
-			condition.Reason == api.ReasonSchemasUnreadable {
+			condition.Status == metav1.ConditionUnknown {
 			o.warn("%s: %s", topology.IDOf(topology.Physical, cl.Name), condition.Message)
 		}
 		for _, a := range cl.Status.APIs {

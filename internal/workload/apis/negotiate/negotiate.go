@@ -70,6 +70,8 @@ type Input struct {
 	// Widen are APIs whose schema becomes the common one of all clusters, with its defaults, if that is not narrower
 	// than the published one.
 	Widen []schema.GroupResource
+	// Refused has why kcp refuses new APIResourceSchemas, by their names. What is published is kept.
+	Refused map[string]string
 	// Unread are the clusters of which it is not known what they serve, by API. An API is not widened before it is
 	// known.
 	Unread map[schema.GroupResource][]string
@@ -103,15 +105,16 @@ func Negotiate(in Input) (*Output, error) {
 	var resources []resource
 	for _, gr := range sorted(in.APIs, slices.Collect(maps.Keys(published))) {
 		was := published[gr]
-		is, notWidened, err := next(gr, was, in)
+		decided, err := next(gr, was, in)
 		if err != nil {
 			return nil, err
 		}
-		if notWidened != "" {
-			out.NotWidened[gr] = notWidened
+		is := decided.is
+		if decided.notWidened != "" {
+			out.NotWidened[gr] = decided.notWidened
 		}
 		for _, c := range in.Clusters {
-			s := explained(state(gr, is, c), notWidened)
+			s := decided.explain(state(gr, is, c))
 			if !slices.Contains(in.APIs, gr) {
 				s = removed(gr, is)
 			}
@@ -143,53 +146,85 @@ func sorted(lists ...[]schema.GroupResource) []schema.GroupResource {
 	return slices.Compact(all)
 }
 
+// decision is what to publish of an API. is is nil if it is nothing.
+type decision struct {
+	is *published
+	// notWidened and notNarrowed are why the API is not widened or narrowed although a user requests it, and
+	// unpublished is why it is not published although clusters serve it.
+	notWidened, notNarrowed, unpublished string
+}
+
 // next returns the API to publish. It is the published one, unless a user has requested another schema. It is nil if no
-// cluster serves the API. It also returns why the API is not widened although a user requests it.
-func next(gr schema.GroupResource, was *published, in Input) (_ *published, notWidened string, _ error) {
+// cluster serves the API.
+func next(gr schema.GroupResource, was *published, in Input) (decision, error) {
 	if was == nil {
-		is, err := newlyPublished(common(gr, "", in.Clusters))
-		return is, "", err
+		is, refused, err := in.newlyPublished(common(gr, "", in.Clusters))
+		return decision{is: is, unpublished: refused}, err
 	}
+	out := decision{is: was}
 	for _, c := range in.Clusters {
 		if len(in.Accepted[c.Name]) == 0 {
 			continue
 		}
 		narrowed, offer := narrow(was, c)
-		if offer != nil && slices.Contains(in.Accepted[c.Name], offer.Value) {
-			is, err := newlyPublished(narrowed)
-			return is, "", err
+		if offer == nil || !slices.Contains(in.Accepted[c.Name], offer.Value) {
+			continue
 		}
+		is, refused, err := in.newlyPublished(narrowed)
+		if refused == "" || err != nil {
+			return decision{is: is}, err
+		}
+		out.notNarrowed = refused
 	}
 	if !slices.Contains(in.Widen, gr) {
-		return was, "", nil
+		return out, nil
 	}
+	widened, why := widen(gr, was, in)
+	out.notWidened = why
+	if widened == nil {
+		return out, nil
+	}
+	is, refused, err := in.newlyPublished(widened)
+	if refused == "" {
+		return decision{is: is}, err
+	}
+	out.notWidened = refused
+	return out, nil
+}
+
+// widen returns the wider API that a user requests. It is nil if the published one is kept, with the reason unless it
+// is not narrower.
+func widen(gr schema.GroupResource, was *published, in Input) (_ *API, why string) {
 	if unread := in.Unread[gr]; len(unread) > 0 {
-		return was, "it is not known yet what these clusters serve: " + strings.Join(unread, ", "), nil
+		return nil, "it is not known yet what these clusters serve: " + strings.Join(unread, ", ")
 	}
 	widened := common(gr, was.Version, in.Clusters)
 	if widened == nil {
-		return was, "", nil
+		return nil, ""
 	}
 	if narrower := lost(&was.API, widened); len(narrower) > 0 {
-		return was, "it would also become narrower: " + describe(narrower), nil
+		return nil, "it would also become narrower: " + describe(narrower)
 	}
 	if len(lcd.Narrows(widened.Schema, was.Schema))+len(lcd.Defaults(was.Schema, widened.Schema)) == 0 {
-		return was, "", nil
+		return nil, ""
 	}
-	is, err := newlyPublished(widened)
-	return is, "", err
+	return widened, ""
 }
 
-// newlyPublished returns an API with its APIResourceSchema, or nil if there is none.
-func newlyPublished(a *API) (*published, error) {
+// newlyPublished returns an API with its APIResourceSchema, or nil if there is none. If kcp refuses the schema, it
+// returns the reason instead.
+func (in *Input) newlyPublished(a *API) (_ *published, refused string, _ error) {
 	if a == nil {
-		return nil, nil
+		return nil, "", nil
 	}
 	object, err := Schema(a)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
-	return &published{API: *a, name: object.GetName(), object: object}, nil
+	if why := in.Refused[object.GetName()]; why != "" {
+		return nil, "kcp refuses the schema that its clusters have in common: " + why, nil
+	}
+	return &published{API: *a, name: object.GetName(), object: object}, "", nil
 }
 
 // common returns what the clusters that serve an API have in common. Clusters that cannot have a common schema with

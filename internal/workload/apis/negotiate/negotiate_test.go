@@ -227,6 +227,38 @@ func TestWidenOnRequest(t *testing.T) {
 	require.Equal(t, "not widened: "+narrower+"; spec.a: the field is missing", out.States["c3"][0].Message)
 }
 
+// A schema that kcp refuses is not published: what is published is kept, and the states have the reason.
+func TestRefusedSchemas(t *testing.T) {
+	const because = "kcp refuses the schema that its clusters have in common: no"
+	refused := func(in negotiate.Input) (*negotiate.Output, negotiate.Input) {
+		out, _ := negotiated(t, in)
+		require.Len(t, out.Schemas, 1)
+		in.Refused = map[string]string{out.Schemas[0].GetName(): "no"}
+		return negotiated(t, in)
+	}
+	first := negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}")), cluster("c2")}}
+	out, _ := refused(first)
+	require.Nil(t, out.Export)
+	require.Equal(t, "the API is not published: "+because, out.States["c1"][0].Message)
+	require.Equal(t, "the cluster does not serve widgets.example.com", out.States["c2"][0].Message)
+
+	_, in := negotiated(t, first)
+	in.Clusters = []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}, b: {type: string}"))}
+	in.Widen = []schema.GroupResource{widgets}
+	out, next := refused(in)
+	require.Equal(t, []string{"a"}, specOf(t, next))
+	require.Equal(t, because, out.NotWidened[widgets])
+	require.Equal(t, "not widened: "+because+"; not published: spec.b: the field is missing", out.States["c1"][0].Message)
+
+	in.Clusters, in.Widen = []negotiate.Cluster{cluster("c1", widget(t, "v1", "b: {type: string}"))}, nil
+	out, in = negotiated(t, in)
+	in.Accepted = map[string][]string{"c1": {offered(out, "c1").Value}}
+	out, next = refused(in)
+	require.Equal(t, []string{"a"}, specOf(t, next))
+	require.Equal(t, "not narrowed: "+because+"; spec.a: the field is missing", out.States["c1"][0].Message)
+	require.NotNil(t, offered(out, "c1"), "the request stays")
+}
+
 // A cluster that was not read yet may lack what the others have.
 func TestWideningWaitsForAllClusters(t *testing.T) {
 	_, in := negotiated(t, negotiate.Input{Clusters: []negotiate.Cluster{cluster("c1", widget(t, "v1", "a: {type: string}"))}})

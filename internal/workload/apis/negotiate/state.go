@@ -12,6 +12,9 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/apis/lcd"
 )
 
+// unpublished is the message about an API that the cluster serves and that is not published.
+const unpublished = "the API is not published"
+
 // state returns whether objects of a published API can run in a cluster. The API is nil if it is not published.
 func state(gr schema.GroupResource, is *published, c Cluster) api.APIStatus {
 	out := api.APIStatus{Group: gr.Group, Resource: gr.Resource, State: api.APIIgnored}
@@ -27,7 +30,7 @@ func state(gr schema.GroupResource, is *published, c Cluster) api.APIStatus {
 		out.Message = fmt.Sprintf("the cluster does not serve %s", gr)
 		return out
 	case is == nil:
-		out.Message = "the API is not published"
+		out.Message = unpublished
 		return out
 	}
 	own := c.api(gr, is.Version)
@@ -43,10 +46,16 @@ func state(gr schema.GroupResource, is *published, c Cluster) api.APIStatus {
 	return out
 }
 
-// explained returns the state of a published API with the reason why it is not widened, if there is one.
-func explained(s api.APIStatus, notWidened string) api.APIStatus {
-	if notWidened != "" && s.State != api.APIIgnored {
-		s.Message = strings.TrimSuffix("not widened: "+notWidened+"; "+s.Message, "; ")
+// explain adds to the state of an API why something that was to be published is not.
+func (d decision) explain(s api.APIStatus) api.APIStatus {
+	switch {
+	case s.State == api.APIIgnored && s.Message == unpublished && d.unpublished != "":
+		s.Message += ": " + d.unpublished
+	case s.State == api.APIIgnored:
+	case d.notNarrowed != "":
+		s.Message = strings.TrimSuffix("not narrowed: "+d.notNarrowed+"; "+s.Message, "; ")
+	case d.notWidened != "":
+		s.Message = strings.TrimSuffix("not widened: "+d.notWidened+"; "+s.Message, "; ")
 	}
 	return s
 }
@@ -112,8 +121,8 @@ func Condition(apis []api.APIStatus) metav1.Condition {
 // mostLost is the number of fields that a user can judge. A cluster that lacks more needs another version of the API.
 const mostLost = 100
 
-// narrow returns the narrower schema with which a cluster can serve a published API, and the value and the fields for its
-// user. Both are nil if the cluster can serve the API already, or if no schema permits that.
+// narrow returns the narrower schema with which a cluster can serve a published API, and the value and the fields for
+// its user. Both are nil if the cluster can serve the API already, or if no schema permits that.
 func narrow(was *published, c Cluster) (*API, *api.Acceptance) {
 	own := c.api(was.GroupResource(), was.Version)
 	if own == nil {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -18,6 +17,7 @@ import (
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
+	"github.com/kcpctl/kcpctl/internal/kit/refused"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -34,7 +34,7 @@ type writer struct {
 // write applies and deletes leaves. It reports whether that changes anything, also with an error: then they come back
 // with the watch. It returns why kcp refuses one of them, which neither delays the others nor hides an error.
 func (w *writer) write(ctx context.Context, i item, root watch.Object,
-	changes splitter.Changes) (changed bool, refused refusal, _ error) {
+	changes splitter.Changes) (changed bool, why refusal, _ error) {
 	r, err := w.set().Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
 	if err != nil {
 		return false, "", err
@@ -49,7 +49,7 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 	var errs []error
 	done := func(did bool, err error) {
 		if r := refusedBy(err); r != "" {
-			refused = cmp.Or(refused, r)
+			why = cmp.Or(why, r)
 		} else {
 			errs = append(errs, err)
 		}
@@ -63,7 +63,7 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 		done(true, err)
 	}
 	if err := errors.Join(errs...); err != nil {
-		return changed, refused, err
+		return changed, why, err
 	}
 	for _, leaf := range changes.Correct {
 		done(w.correct(ctx, client, i, leaf))
@@ -71,7 +71,7 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 	for _, leaf := range changes.Delete {
 		done(true, remove(ctx, client, i, leaf))
 	}
-	return changed, refused, errors.Join(errs...)
+	return changed, why, errors.Join(errs...)
 }
 
 // refusedInterval is the time until a leaf that kcp refuses is written again: a quota can be raised, or a policy
@@ -83,13 +83,10 @@ type refusal string
 
 // refusedBy returns the refusal of a leaf by kcp. Only a change of the root, or of something else in kcp, helps.
 func refusedBy(err error) refusal {
-	status := apierrors.APIStatus(nil)
-	if !errors.As(err, &status) || mergepatch.ChangesUID(err) { // a leaf that was created again comes with the watch
+	if mergepatch.ChangesUID(err) { // a leaf that was created again comes with the watch
 		return ""
 	}
-	message := status.Status().Message
-	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) ||
-		apierrors.IsRequestEntityTooLargeError(err) || strings.Contains(message, "etcdserver: request is too large") {
+	if message := refused.By(err); message != "" {
 		return refusal("kcp refuses a leaf: " + message)
 	}
 	return ""

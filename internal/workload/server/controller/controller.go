@@ -99,7 +99,7 @@ func newController(o Options, w *workspace) *controller {
 	c := &controller{Options: o, workspace: w, wake: make(chan struct{}, 1)}
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: o.Setup,
 		Now: o.Now}) // its queues end when it has run
-	c.reports = &reports{workspace: w, apis: o.APIs}
+	c.reports = &reports{workspace: w, apis: o.APIs, now: o.Now, every: o.every}
 	c.members = &members{workspace: w, Options: o, changed: c.poke, of: map[string]*member{},
 		connections: map[string]connection{}, reports: c.reports}
 	c.policies = &policies{workspace: w, written: map[string]policy{}}

@@ -136,7 +136,10 @@ type member struct {
 	// confirmed is closed when the cluster is known to be the one that it should be.
 	confirmed chan struct{}
 	latency   Latency
+	now       func() time.Time
 	every     func(time.Duration) time.Duration
+	// usable replaces APIs that cannot be published by problems, and reports whether kcp refuses one of them.
+	usable func(context.Context, *negotiate.Cluster, []schema.GroupResource) (bool, error)
 }
 
 func (m *member) stop() {
@@ -167,7 +170,8 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 	next := &member{
 		cancel: cancel, done: make(chan struct{}), cluster: cl.UID, secret: secret,
 		known:     record{Cluster: negotiate.Cluster{Name: cl.Name}},
-		confirmed: make(chan struct{}), latency: newLatency(), every: m.every,
+		confirmed: make(chan struct{}), latency: newLatency(), now: m.Now, every: m.every,
+		usable: m.workspace.usable,
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	g.Go(func() error { next.pull(ctx, cfg, m.APIs, m.changed); return nil })
@@ -242,7 +246,8 @@ func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.G
 	}
 	if last.hash != "" {
 		hash, err := p.Hash(ctx)
-		if err != nil || hash == last.hash {
+		due := !last.again.IsZero() && !m.now().Before(last.again)
+		if err != nil || hash == last.hash && !due {
 			return false, err
 		}
 	}
@@ -251,7 +256,15 @@ func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.G
 		return false, err
 	}
 	result.Name = last.Name
-	m.set(record{result.Cluster, uid, result.Hash}, result.Version)
+	refuses, err := m.usable(ctx, &result.Cluster, apis)
+	if err != nil {
+		return false, err
+	}
+	next := record{Cluster: result.Cluster, uid: uid, hash: result.Hash}
+	if refuses {
+		next.again = m.now().Add(m.every(refusedInterval))
+	}
+	m.set(next, result.Version)
 	return true, nil
 }
 

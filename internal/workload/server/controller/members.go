@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -110,6 +111,9 @@ type record struct {
 	// uid identifies the physical cluster, and hash what it serves. Empty: that is not known.
 	uid  types.UID
 	hash string
+	// again is when the cluster is read again although its APIs have not changed, because kcp refuses some. Zero: it
+	// does not.
+	again time.Time
 }
 
 // record returns what is known of a cluster.
@@ -132,8 +136,8 @@ func (m *members) problem(cluster string) (reason, message string) {
 	}
 	known, problem := last.state()
 	switch {
-	case known.hash != "" || problem == nil:
-		return "", ""
+	case known.hash != "" || problem == nil || m.unchecked(cluster) != "":
+		return "", "" // what kcp does not answer says nothing about the cluster
 	case apierrors.IsUnauthorized(problem):
 		return api.ReasonUnauthorized, problem.Error()
 	case apierrors.IsForbidden(problem):

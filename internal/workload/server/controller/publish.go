@@ -22,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
 
 // The resources of kcp that the controller writes.
@@ -46,10 +47,20 @@ type publisher struct {
 	states     map[string][]api.APIStatus
 	// published are the published APIs. Nil: they could not be read yet.
 	published *roots.Published
+	// refuses is whether kcp has refused a schema that was to be published, and denied why it refused the rest. Empty:
+	// it did not.
+	refuses bool
+	denied  string
 }
 
 // publish negotiates the APIs of the clusters and writes the result, if anything has changed since the last time.
 func (p *publisher) publish(ctx context.Context, ids identities) error {
+	err := p.update(ctx, ids)
+	p.deny(err)
+	return err
+}
+
+func (p *publisher) update(ctx context.Context, ids identities) error {
 	clusters := ids.clusters
 	if len(clusters) == 0 {
 		p.claims = map[string][]any{}
@@ -70,7 +81,7 @@ func (p *publisher) publish(ctx context.Context, ids identities) error {
 	if in.Export != nil || neverPublished(in, clusters) {
 		p.setPublished(live)
 	}
-	out, err := negotiate.Negotiate(in)
+	out, err := p.negotiate(ctx, in)
 	if err != nil {
 		return err
 	}
@@ -85,6 +96,33 @@ func (p *publisher) publish(ctx context.Context, ids identities) error {
 	p.negotiated, p.states = version+exported(out.Export), out.States
 	debug.FreeOSMemory() // all schemas were decoded, which seldom happens
 	return nil
+}
+
+// negotiate decides what is published, and creates the schemas for it. An API whose schema kcp refuses is kept as it
+// is, and does not prevent the others.
+func (p *publisher) negotiate(ctx context.Context, in negotiate.Input) (*negotiate.Output, error) {
+	in.Refused = map[string]string{}
+	for {
+		out, err := negotiate.Negotiate(in)
+		if err != nil {
+			return nil, err
+		}
+		before := len(in.Refused)
+		for _, s := range out.Schemas {
+			klog.FromContext(ctx).Info("Publishing a schema", "schema", s.GetName())
+			why, err := p.create(ctx, s)
+			if err != nil {
+				return nil, err
+			}
+			if why != "" {
+				in.Refused[s.GetName()] = heartbeat.Cut(why)
+			}
+		}
+		if len(in.Refused) == before { // each is refused once
+			p.refuses = before > 0
+			return out, nil
+		}
+	}
 }
 
 // keepStates lets clusters that could not be read keep the states that they have.
@@ -105,13 +143,6 @@ func (p *publisher) keepStates(ids identities, in negotiate.Input, out *negotiat
 // negotiate again.
 func (p *publisher) write(ctx context.Context, ids identities, published *unstructured.Unstructured,
 	out *negotiate.Output) (done bool, _ error) {
-	for _, s := range out.Schemas {
-		klog.FromContext(ctx).Info("Publishing a schema", "schema", s.GetName())
-		_, err := p.client.Resource(schemas).Create(ctx, s, metav1.CreateOptions{FieldManager: api.ManagerController})
-		if err != nil && !apierrors.IsAlreadyExists(err) {
-			return false, fmt.Errorf("create APIResourceSchema %s: %w", s.GetName(), err)
-		}
-	}
 	if out.Export == nil { // no cluster could be read yet. Syncers report the APIs in the status.
 		return false, p.writeStates(ctx, ids.clusters, out.States)
 	}
@@ -245,8 +276,12 @@ func exported(export *unstructured.Unstructured) string {
 func (p *publisher) version(ids identities) string {
 	h := sha256.New()
 	for _, cl := range ids.clusters {
-		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), p.members.record(cl.Name).hash,
+		is := p.members.record(cl.Name)
+		fmt.Fprintf(h, "%s %s %t %s %t %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), is.hash, is.again.IsZero(),
 			cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
+	}
+	if p.refuses {
+		fmt.Fprintln(h, p.Now().Truncate(p.every(refusedInterval))) // it is sent again
 	}
 	return string(h.Sum(nil))
 }

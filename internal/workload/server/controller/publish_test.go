@@ -1,7 +1,9 @@
 package controller_test
 
 import (
+	"bytes"
 	"fmt"
+	"io"
 	"net/http"
 	"strings"
 	"testing"
@@ -9,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/api/resource"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
@@ -48,7 +51,80 @@ status: {endpoints: [{url: "%s/services/apiexport/xyz/kubernetes"}]}`, k.URL))
 	require.NotNil(t, k.Get(compute, schemas, "", "foreign.deployments.apps"), "the controller has not made it")
 }
 
-// A cluster that does not answer may lack what the others have. The states say what a request to widen a schema waits for.
+// refuseSchemas makes kcp refuse the creation of schemas whose content has a text: in a dry run, or else.
+func (k *kcp) refuseSchemas(dryRun bool, text, message string) {
+	k.Refuse(func(r *http.Request) (int, string) {
+		if r.Method != http.MethodPost || !strings.HasSuffix(r.URL.Path, "/apiresourceschemas") || dryRun != r.URL.Query().Has("dryRun") {
+			return 0, ""
+		}
+		body, err := io.ReadAll(r.Body)
+		r.Body = io.NopCloser(bytes.NewReader(body))
+		if err == nil && bytes.Contains(body, []byte(text)) {
+			return http.StatusForbidden, `apiresourceschemas.apis.kcp.io "v1.x" is forbidden: ` + message
+		}
+		return 0, ""
+	})
+}
+
+// kcp refuses a schema that is not valid with Forbidden. That concerns this API only, and is tried again: the rules of
+// kcp can change.
+func TestASchemaThatIsRefusedLeavesOutItsAPIOnly(t *testing.T) {
+	const invalid = "[spec.versions[0].schema: Invalid value]"
+	for name, tc := range map[string]struct {
+		dryRun bool
+		want   string
+	}{
+		"as the cluster serves it": {true, "statefulsets.apps <nil> Ignored kcp refuses its schema: "},
+		"what is in common":        {false, "statefulsets.apps <nil> Ignored the API is not published: kcp refuses the schema that its clusters have in common: "},
+	} {
+		t.Run(name, func(t *testing.T) {
+			k := newKCP(t)
+			k.refuseSchemas(tc.dryRun, "statefulsets", invalid)
+			c1 := newCluster(t, "one", "1", "")
+			c1.Serve("/apis/apps/v1", `resources: [{name: deployments, kind: Deployment, namespaced: true}, {name: statefulsets, kind: StatefulSet, namespaced: true}]`)
+			c1.Serve("/openapi?hash=1", fmt.Sprintf(openAPI, "")+`
+    StatefulSet:
+      type: object
+      x-kubernetes-group-version-kind: [{group: apps, version: v1, kind: StatefulSet}]
+      properties: {metadata: {type: object}, spec: {type: object}}`)
+			k.add("c1", kubeconfig(c1.URL))
+			k.start(deploymentAPI, schema.GroupResource{Group: "apps", Resource: "statefulsets"})
+			k.identify()
+			const published = "deployments.apps v1 Published <nil>"
+			want := fmt.Sprint([]string{published, tc.want + `apiresourceschemas.apis.kcp.io "v1.x" is forbidden: ` + invalid})
+			k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == want }, "the other one is published")
+			k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is used")
+			k.Refuse(nil)
+			k.eventually(func() bool {
+				return fmt.Sprint(k.apis("c1")) == fmt.Sprint([]string{published, "statefulsets.apps v1 Published <nil>"})
+			}, "kcp accepts it now")
+		})
+	}
+}
+
+// That the controller lacks rights says nothing about the schemas. The status has it until it passes.
+func TestAControllerThatLacksRights(t *testing.T) {
+	for dryRun, want := range map[bool]string{
+		true:  "Unknown SchemasUnreadable: check the schema of deployments.apps of cluster c1: create APIResourceSchema ",
+		false: "Unknown PublicationRefused: the controller lacks the rights to publish the APIs: run kcpctl up, which gives them. create APIResourceSchema ",
+	} {
+		k := newKCP(t)
+		k.refuseSchemas(dryRun, "deployments", `User "test" cannot create resource "apiresourceschemas"`)
+		k.add("c1", kubeconfig(newCluster(t, "one", "1", "").URL))
+		k.run()
+		k.eventually(func() bool { return strings.HasPrefix(k.condition("c1", "APIsCompatible"), want) }, want)
+		require.Contains(t, k.condition("c1", "APIsCompatible"), `User "test" cannot create`)
+		k.Refuse(nil)
+		k.identify()
+		k.eventually(func() bool {
+			return k.condition("c1", "APIsCompatible") == "True Compatible" && fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]"
+		}, "it has them")
+		k.stop()
+	}
+}
+
+// A cluster that does not answer may lack what the others have. The states say what a request to widen a schema waits
+// for.
 func TestWideningWaitsForAClusterThatWasNotRead(t *testing.T) {
 	k := newKCP(t)
 	c1 := newCluster(t, "one", "1", "")

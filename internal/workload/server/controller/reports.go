@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,7 +26,9 @@ import (
 // the controller watches, and which clusters they are, in their Leases.
 type reports struct {
 	*workspace
-	apis []schema.GroupResource
+	apis  []schema.GroupResource
+	now   func() time.Time
+	every func(time.Duration) time.Duration
 	// of are the reports by name of the cluster.
 	of map[string]*reported
 }
@@ -50,6 +53,8 @@ type content struct {
 	// version identifies the ConfigMap that was read last. After a problem, an earlier one has the API.
 	version uint64
 	problem error
+	// again is when the schema, which kcp refuses, is sent again. Zero: kcp does not refuse it.
+	again time.Time
 }
 
 // read reads the ConfigMaps that have changed. It fails if kcp could not check some of them: the next pass reads them.
@@ -96,7 +101,7 @@ func (p *reports) readCluster(ctx context.Context, cl *api.Cluster, r *reported)
 	for _, gr := range p.apis {
 		name, last := api.ConfigMapCluster(cl.Name, gr), r.apis[gr]
 		version := p.set.Version(configMaps, watch.Key{Cluster: p.cluster, Namespace: api.NamespaceLeases, Name: name})
-		if version == last.version {
+		if version == last.version && (last.again.IsZero() || p.now().Before(last.again)) {
 			continue
 		}
 		o := p.object(configMaps, api.NamespaceLeases, name)
@@ -125,6 +130,7 @@ func (p *reports) readCluster(ctx context.Context, cl *api.Cluster, r *reported)
 func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstructured.Unstructured,
 	last content) (content, error) {
 	last.problem = nil
+	last.again = time.Time{}
 	a, hash, err := served.Decode(gr, o)
 	if err != nil {
 		last.problem = fmt.Errorf("ConfigMap %s/%s: %w; the syncer writes it again when it notices", o.GetNamespace(),
@@ -134,36 +140,18 @@ func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstr
 	}
 	last.hash = hash
 	for _, r := range p.of {
-		if same, ok := r.apis[gr]; ok && same.hash == hash {
+		if same, ok := r.apis[gr]; ok && same.hash == hash && same.again.IsZero() {
 			last.API = same.API // clusters that serve the same share the memory
 			return last, nil
 		}
 	}
-	refused, err := p.refused(ctx, a)
-	if refused != "" {
-		a = served.API{Problem: "kcp refuses its schema: " + refused}
+	why, err := p.refused(ctx, a)
+	if why != "" {
+		a = served.API{Problem: refusedSchema + why}
+		last.again = p.now().Add(p.every(refusedInterval))
 	}
 	last.API = a
 	return last, err
-}
-
-// refused returns why kcp refuses a schema. It is empty if it does not.
-func (p *reports) refused(ctx context.Context, a served.API) (string, error) {
-	for i := range a.Versions {
-		s, err := negotiate.Schema(&a.Versions[i])
-		if err != nil {
-			return "", err
-		}
-		_, err = p.client.Resource(schemas).Create(ctx, s,
-			metav1.CreateOptions{FieldManager: api.ManagerController, DryRun: []string{metav1.DryRunAll}})
-		switch {
-		case apierrors.IsInvalid(err):
-			return err.Error(), nil
-		case err != nil && !apierrors.IsAlreadyExists(err):
-			return "", err
-		}
-	}
-	return "", nil
 }
 
 // forget deletes the ConfigMaps of a cluster that the controller reads itself now, when its own syncer sends the first
@@ -197,7 +185,7 @@ func (r *reported) summarize() {
 		if a.Problem != "" {
 			r.Problems[gr] = heartbeat.Cut(a.Problem)
 		}
-		hashes[gr.String()] = a.hash
+		hashes[gr.String()] = fmt.Sprint(a.hash, a.again.IsZero())
 	}
 	r.hash = fmt.Sprint(hashes) // in the order of the keys
 }
@@ -224,26 +212,16 @@ func statesOf(cl *api.Cluster, known negotiate.Cluster, negotiated []api.APIStat
 	return out
 }
 
-// unreadable returns the condition APIsCompatible of a cluster whose APIs are not known, or are old. It is nil if they
-// are known.
-func (p *reports) unreadable(cl *api.Cluster, report heartbeat.Report) *metav1.Condition {
+// unreadable returns why the APIs of a cluster are not known, or are old. It is empty if they are known.
+func (p *reports) unreadable(cl *api.Cluster, report heartbeat.Report) string {
 	r := p.of[cl.Name]
-	var message string
 	switch {
 	case r == nil:
-		return nil
+		return ""
 	case r.problem != nil:
-		message = r.problem.Error()
+		return r.problem.Error()
 	case report.SchemasProblem != "":
-		message = "the syncer cannot report the APIs of the cluster: " + report.SchemasProblem
-	default:
-		return nil
+		return "the syncer cannot report the APIs of the cluster: " + report.SchemasProblem
 	}
-	return &metav1.Condition{
-		Type: api.ConditionAPIsCompatible, Status: metav1.ConditionUnknown, Reason: api.ReasonSchemasUnreadable,
-		Message: message[:min(len(message), maxMessage)],
-	}
+	return ""
 }
-
-// maxMessage is the length of the longest message of a condition, in bytes (metav1.Condition).
-const maxMessage = 32768

@@ -111,7 +111,7 @@ func (c *controller) conditions(d *draft, ids identities) []metav1.Condition {
 	schedulable := c.schedulable(d.Cluster)
 	schedulable.ObservedGeneration = d.Generation // it is about spec.unschedulable
 	compatible := negotiate.Condition(d.next.APIs)
-	if unreadable := c.reports.unreadable(d.Cluster, d.verdict.Report); unreadable != nil {
+	if unreadable := c.unreadable(d); unreadable != nil {
 		compatible = *unreadable
 	}
 	all := append(slices.Clone(d.verdict.Conditions), compatible, schedulable)

@@ -30,6 +30,7 @@ type workspace struct {
 	path, url, cluster string
 	client             dynamic.Interface
 	metadata           metadata.Interface
+	accepted           accepted
 	// set has the Clusters, Leases, Secrets, ConfigMaps, APIExports and admission policies.
 	set *watch.Set
 }
