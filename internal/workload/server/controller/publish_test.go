@@ -176,3 +176,30 @@ func TestStatusPatch(t *testing.T) {
 	require.NoError(t, err)
 	require.Nil(t, patch)
 }
+
+// Texts of others do not fill the status of a Cluster.
+func TestTheTextsOfAStatusAreLimited(t *testing.T) {
+	k := newKCP(t)
+	k.add("c1", kubeconfig(newCluster(t, "one", "1", ", state: {type: string, enum: [a]}").URL))
+	k.run()
+	k.identify()
+	k.eventually(func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }, "published")
+	long := strings.Repeat("x", 100000)
+	k.add("c2", kubeconfig(newCluster(t, "two", "2", ", state: {type: string, enum: ["+long+"]}").URL))
+	k.eventually(func() bool {
+		return strings.HasPrefix(k.condition("c2", "APIsCompatible"), "False SchemaIncompatible: deployments.apps: spec.state: no value is in the enums of both")
+	}, "the enums have nothing in common")
+	require.Less(t, len(fmt.Sprint(k.Get(compute, clusters, "", "c2").Object["status"])), 5000)
+
+	c3 := newCluster(t, "three", "3", "")
+	c3.Refuse(func(r *http.Request) (int, string) {
+		if r.URL.Path == "/openapi/v3" {
+			return http.StatusInternalServerError, long
+		}
+		return 0, ""
+	})
+	k.add("c3", kubeconfig(c3.URL))
+	k.eventually(func() bool { return strings.HasPrefix(k.condition("c3", "Ready"), "False Unreachable: read ") }, "its API server fails")
+	require.Less(t, len(fmt.Sprint(k.Get(compute, clusters, "", "c3").Object["status"])), 20000)
+	k.eventually(func() bool { return strings.HasSuffix(k.condition("c3", "Ready"), "xxx ...") }, "it is cut")
+}

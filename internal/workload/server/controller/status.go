@@ -95,6 +95,7 @@ func (d *draft) count(n roots.Leaves) {
 // set sets a condition.
 func (d *draft) set(condition metav1.Condition, now time.Time) {
 	condition.LastTransitionTime = metav1.NewTime(now)
+	condition.Message = heartbeat.CutTo(condition.Message, maxMessage) // as it is written: else it would be another one
 	if last := meta.FindStatusCondition(d.next.Conditions, condition.Type); last != nil &&
 		condition.Type == api.ConditionReady {
 		if last.Status == condition.Status && fleet.IsRefused(last.Reason) && !fleet.IsRefused(condition.Reason) {

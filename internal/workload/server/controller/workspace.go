@@ -143,8 +143,9 @@ func (w *workspace) apply(ctx context.Context, r schema.GroupVersionResource,
 	return out, nil
 }
 
-// patchStatus writes a status. The watch brings it back.
+// patchStatus writes a status, with texts that are not too long. The watch brings it back.
 func (w *workspace) patchStatus(ctx context.Context, cl *api.Cluster, status api.ClusterStatus) error {
+	status = confined(status)
 	patch, err := statusPatch(&cl.Status, &status)
 	switch {
 	case err != nil:

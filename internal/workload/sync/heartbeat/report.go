@@ -157,10 +157,13 @@ func capped(c *api.Capacity, most corev1.ResourceList) *api.Capacity {
 }
 
 // Cut shortens a text that someone else has written.
-func Cut(text string) string {
-	if len(text) <= maxText {
+func Cut(text string) string { return CutTo(text, maxText) }
+
+// CutTo shortens a text to a number of bytes.
+func CutTo(text string, most int) string {
+	if len(text) <= most {
 		return text
 	}
 	const more = " ..."
-	return strings.ToValidUTF8(text[:maxText-len(more)], "") + more
+	return strings.ToValidUTF8(text[:most-len(more)], "") + more
 }

@@ -15,6 +15,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -27,9 +28,14 @@ type leaves struct {
 	wrote, again func(item)
 }
 
+// maxOutcome is the length of the longest message of an outcome, in bytes: API servers and webhooks of clusters write
+// it.
+const maxOutcome = 4 << 10
+
 // writeStatus writes the status of a leaf, if it changes.
 func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured,
 	o outcome) error {
+	o.message = heartbeat.CutTo(o.message, maxOutcome)
 	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
 		_, err := l.annotate(ctx, i, leaf, o)
 		return err
