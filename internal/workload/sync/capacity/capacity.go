@@ -29,7 +29,7 @@ func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) 
 	out := &api.Capacity{Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.Quantity{}},
 		Requested: corev1.ResourceList{}}
 	nodes := map[string]bool{}
-	err := each(ctx, client, "nodes", "", func(n *corev1.Node) {
+	err := each(ctx, client, "nodes", "", func(n *corev1.Node, _ *unstructured.Unstructured) {
 		if accepts(n) {
 			nodes[n.Name] = true
 			schedule.Add(out.Allocatable, n.Status.Allocatable)
@@ -38,8 +38,9 @@ func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) 
 	if err != nil {
 		return nil, err
 	}
-	err = each(ctx, client, "pods", ended, func(p *corev1.Pod) {
-		if p.Spec.NodeName == "" || nodes[p.Spec.NodeName] { // one that waits for a node takes the room, too
+	err = each(ctx, client, "pods", ended, func(p *corev1.Pod, u *unstructured.Unstructured) {
+		node, _, _ := unstructured.NestedString(u.Object, "spec", "nodeName")
+		if node == "" || nodes[node] { // one that waits for a node takes the room, too
 			schedule.Add(out.Requested, schedule.Requests(&p.Spec))
 		}
 	})
@@ -62,8 +63,10 @@ func accepts(n *corev1.Node) bool {
 	return false
 }
 
-// each calls f with all objects of a resource.
-func each[T any](ctx context.Context, client dynamic.Interface, resource, fields string, f func(*T)) error {
+// each calls f with all objects of a resource, converted and as they were read. Only the quantities of a converted
+// object can be used: tenants write pods, and quantities that are too long to be parsed are not in it.
+func each[T any](ctx context.Context, client dynamic.Interface, resource, fields string,
+	f func(*T, *unstructured.Unstructured)) error {
 	p := pager.New(func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
 		return client.Resource(corev1.SchemeGroupVersion.WithResource(resource)).List(ctx, o)
 	})
@@ -71,13 +74,18 @@ func each[T any](ctx context.Context, client dynamic.Interface, resource, fields
 	p.PageBufferSize = 0
 	p.FullListIfExpired = false
 	err := p.EachListItem(ctx, metav1.ListOptions{FieldSelector: fields}, func(o runtime.Object) error {
-		object := new(T)
-		if u, ok := o.(*unstructured.Unstructured); ok {
-			if err := runtime.DefaultUnstructuredConverter.FromUnstructured(u.Object, object); err != nil {
-				return fmt.Errorf("%s: %w", u.GetName(), err)
-			}
+		u, ok := o.(*unstructured.Unstructured)
+		if !ok {
+			return nil
 		}
-		f(object)
+		object := new(T)
+		if err := runtime.DefaultUnstructuredConverter.FromUnstructured(map[string]any{
+			"metadata": u.Object["metadata"], "spec": api.Countable(u.Object["spec"]),
+			"status": api.Countable(u.Object["status"]),
+		}, object); err != nil {
+			return fmt.Errorf("%s: %w", u.GetName(), err)
+		}
+		f(object, u)
 		return nil
 	})
 	if err != nil {

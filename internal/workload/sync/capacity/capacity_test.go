@@ -56,3 +56,19 @@ func TestReadNodesAndPods(t *testing.T) {
 	_, err = capacity.Read(t.Context(), client)
 	require.ErrorContains(t, err, "list the nodes of the cluster")
 }
+
+// Tenants and clusters write quantities that would take all memory. They do not count, and names that look like one do.
+func TestReadHugeQuantities(t *testing.T) {
+	s := fakeapi.New(t)
+	s.Apply(t, "", "api/v1/nodes", `{kind: Node, metadata: {name: "12e45678"}, status: {allocatable: {cpu: "4", memory: "1e1000000000"}, conditions: [{type: Ready, status: "True"}]}}`)
+	s.Apply(t, "", "api/v1/pods", `{kind: Pod, metadata: {name: one, namespace: n}, spec: {nodeName: "12e45678", overhead: {cpu: "1e999999999"}, containers: [{resources: {requests: {cpu: 500m, memory: "1e1000000000"}}}]}}`)
+	s.Apply(t, "", "api/v1/pods", `{kind: Pod, metadata: {name: two, namespace: n}, spec: {nodeName: "34e56789", containers: [{resources: {requests: {cpu: 500m}}}]}}`)
+	client, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+	require.NoError(t, err)
+	c, err := capacity.Read(t.Context(), client)
+	require.NoError(t, err)
+	require.Equal(t, "4", c.Allocatable.Cpu().String())
+	require.NotContains(t, c.Allocatable, corev1.ResourceMemory)
+	require.Equal(t, "500m", c.Requested.Cpu().String())
+	require.Equal(t, "1", c.Requested.Pods().String(), "the other one is on a node that does not count")
+}

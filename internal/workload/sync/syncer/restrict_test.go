@@ -2,6 +2,8 @@ package syncer
 
 import (
 	"fmt"
+	"net/http"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -87,6 +89,31 @@ func TestJobsKeepTheirNodeSelector(t *testing.T) {
 	require.Equal(t, "map[arch:arm64]", nodes(jobs, "once"))
 	job(true, "{arch: amd64}")
 	s.eventually(func() bool { return nodes(jobs, "once") == "map[arch:amd64 pool:tenants]" }, "a change of the user is not hidden")
+}
+
+// kcp stores a quantity that would take all memory of an API server. No cluster gets it. The reason is in the status,
+// as is what a cluster says, as far as a user can read it.
+func TestAHugeQuantityIsNotSynced(t *testing.T) {
+	s := newSides(t)
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/deployments/long") {
+			return http.StatusUnprocessableEntity, strings.Repeat("x", 100000)
+		}
+		return 0, ""
+	})
+	s.start()
+	s.leaf("1a", "web", `{template: {spec: {containers: [{name: a, resources: {limits: {memory: "1e1000000000"}}}]}}}`)
+	s.eventually(func() bool {
+		return s.condition("1a", "web") == "False Invalid: spec.template.spec.containers[0].resources.limits.memory is a quantity "+
+			"that no API server can read, and cluster c1 does not get it: correct it"
+	}, "it is refused")
+	require.Nil(t, s.below("1a", deployments, "web"))
+	s.leaf("1a", "web", `{template: {spec: {containers: [{name: a, resources: {limits: {memory: 1Gi}}}]}}}`)
+	s.eventually(func() bool { return s.below("1a", deployments, "web") != nil }, "it is corrected")
+
+	s.leaf("1a", "long", "{replicas: 1}")
+	s.eventually(func() bool { return strings.HasPrefix(s.condition("1a", "long"), "False Invalid: ") }, "the cluster refuses it")
+	require.Less(t, len(s.condition("1a", "long")), 5000)
 }
 
 func TestTemplatesHaveNoMarksOfTheSyncer(t *testing.T) {

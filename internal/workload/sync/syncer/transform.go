@@ -133,6 +133,10 @@ func (s *syncer) allowed(i item, leaf *unstructured.Unstructured) (*unstructured
 				"rename the object",
 			s.Cluster, i.GroupResource(), n)}
 	}
+	if at := api.HugeQuantity(object.Object); at != "" {
+		return nil, &refusal{api.ReasonInvalid, fmt.Sprintf(
+			"%s is a quantity that no API server can read, and cluster %s does not get it: correct it", at, s.Cluster)}
+	}
 	t := tenant{s.Setup, i.Cluster, s.Cluster}
 	t.peers(object)
 	if denied := t.affinity(kinds.PodSpec(object)); denied != nil {
