@@ -113,6 +113,10 @@ const (
 	// AnnotationSetup is the ID of the setup in physical clusters. The controller writes it, so that all syncers use
 	// the same one.
 	AnnotationSetup = Group + "/setup-id"
+	// AnnotationPhysicalUID is the UID of the physical cluster that kcpctl up has created the Cluster for: see
+	// ClusterStatus.UID. No other cluster is used under the name, such as one whose syncer still runs after its Cluster
+	// was removed.
+	AnnotationPhysicalUID = Group + "/physical-uid"
 	// AnnotationRemoveOrphans releases objects of the physical cluster that have no object in kcp. Its value is in the
 	// message of the condition Ready with the reason Orphans, and stands for exactly these objects.
 	AnnotationRemoveOrphans = Group + "/remove-orphans"

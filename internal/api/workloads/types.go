@@ -210,6 +210,11 @@ func (c *Cluster) Draining() bool {
 	return c.DeletionTimestamp != nil || drain && c.Spec.Unschedulable
 }
 
+// PhysicalUID returns the UID of the physical cluster that the Cluster is for. It is empty before that is known.
+func (c *Cluster) PhysicalUID() types.UID {
+	return cmp.Or(c.Status.UID, types.UID(c.Annotations[AnnotationPhysicalUID]))
+}
+
 // GivenUp reports whether the Cluster is deleted by force: objects that are scheduled to it are kept in the physical
 // cluster, without an object in kcp.
 func (c *Cluster) GivenUp() bool {

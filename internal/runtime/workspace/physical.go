@@ -224,6 +224,43 @@ func (s *objects) withCredential(ctx context.Context, live, want *unstructured.U
 	return want, nil
 }
 
+// withIdentity returns a Cluster with the identity that it was created with: for a new one, the UID of the physical
+// cluster that answers to the user. A name is not an identity: a syncer of an earlier Cluster of the name can still
+// run. A plan lacks it if the cluster does not answer. If the user may not read it, the controller records the UID of
+// the first cluster that answers for the new Cluster.
+func (s *objects) withIdentity(ctx context.Context, live, want *unstructured.Unstructured,
+	issue bool) (*unstructured.Unstructured, error) {
+	if want.GroupVersionKind() != api.ClusterGVK() {
+		return want, nil
+	}
+	uid := ""
+	if live != nil {
+		uid = live.GetAnnotations()[api.AnnotationPhysicalUID]
+	} else {
+		cluster, err := s.on(topology.OnPhysical(want.GetName()))
+		if err == nil {
+			uid, err = cluster.Identity(ctx)
+		}
+		switch {
+		case err != nil && issue:
+			return nil, fmt.Errorf("read the UID of cluster %s: %w", want.GetName(), err)
+		case err != nil:
+			return want, nil
+		}
+	}
+	if uid == "" {
+		return want, nil
+	}
+	want = want.DeepCopy()
+	annotations := want.GetAnnotations()
+	if annotations == nil {
+		annotations = map[string]string{}
+	}
+	annotations[api.AnnotationPhysicalUID] = uid
+	want.SetAnnotations(annotations)
+	return want, nil
+}
+
 // currentKubeconfig returns the kubeconfig in a Secret, or nothing.
 func currentKubeconfig(secret *unstructured.Unstructured) []byte {
 	if secret == nil {

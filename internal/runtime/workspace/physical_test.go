@@ -255,6 +255,41 @@ func TestCredentialsAreIssuedWhenTheyAreApplied(t *testing.T) {
 	require.Equal(t, "kcpctl-syncer/demo-syncer-c1-token 2", text)
 }
 
+// A new Cluster is for the physical cluster that answers, and for no other one that gets its name.
+func TestANewClusterHasAnIdentity(t *testing.T) {
+	s, f, _, others := newPhysical(t)
+	i := slices.IndexFunc(others, func(o render.Object) bool { return o.GetKind() == "Cluster" })
+	require.GreaterOrEqual(t, i, 0)
+	want := others[i].Unstructured
+	identity := func(live *unstructured.Unstructured, issue bool) (string, error) {
+		out, err := s.withIdentity(t.Context(), live, want, issue)
+		if err != nil {
+			return "", err
+		}
+		return out.GetAnnotations()["workloads.kcp.dev/physical-uid"], nil
+	}
+	for _, issue := range []bool{false, true} {
+		uid, err := identity(nil, issue)
+		require.NoError(t, err)
+		require.Equal(t, "uid", uid)
+	}
+	live := want.DeepCopy()
+	uid, err := identity(live, true)
+	require.NoError(t, err)
+	require.Empty(t, uid, "the controller has recorded it")
+	live.SetAnnotations(map[string]string{"workloads.kcp.dev/physical-uid": "other"})
+	uid, err = identity(live, true)
+	require.NoError(t, err)
+	require.Equal(t, "other", uid, "it stays")
+
+	f.broken = errors.New("connection refused")
+	uid, err = identity(nil, false)
+	require.NoError(t, err)
+	require.Empty(t, uid)
+	_, err = identity(nil, true)
+	require.EqualError(t, err, "read the UID of cluster c1: connection refused")
+}
+
 func TestFactsAndObjectsOfPhysicalClusters(t *testing.T) {
 	s, f, wanted, _ := newPhysical(t)
 	missing := errors.New("context c2 does not exist")

@@ -117,13 +117,16 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 }
 
 // complete adds to an object what follows from others: the time of the last restart of its pods, the claims of an
-// APIExport, or the credential for a cluster. With issue, a credential that is due is issued. The
-// note is a message for the user.
+// APIExport, the identity of a physical cluster, or the credential for it. With issue, a credential that is due is
+// issued. The note is a message for the user.
 func (p *planner) complete(
 	ctx context.Context, live, want *unstructured.Unstructured, issue bool,
 ) (_ *unstructured.Unstructured, note string, _ error) {
 	want, note, err := p.withClaims(ctx, live, plan.KeepRestart(want, live))
 	if err != nil {
+		return nil, "", err
+	}
+	if want, err = p.withIdentity(ctx, live, want, issue); err != nil {
 		return nil, "", err
 	}
 	want, err = p.withCredential(ctx, live, want, issue)

@@ -26,7 +26,8 @@ func newIdle(t *testing.T, resources ...schema.GroupVersionResource) (c *control
 	changes = make(chan schema.GroupVersionResource, 1000)
 	w := &workspace{cluster: "compute", path: "compute"}
 	c = &controller{Options: Options{Now: time.Now}, wake: make(chan struct{}, 1), workspace: w}
-	c.members = &members{workspace: w, reports: &reports{workspace: w}}
+	c.reports = &reports{workspace: w}
+	c.members = &members{workspace: w, reports: c.reports}
 	c.publisher = &publisher{workspace: w, members: c.members}
 	var err error
 	c.set, err = watch.New(t.Context(), watch.Options{

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -9,9 +10,9 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// A physical cluster is its UID. The status of its Cluster has it from when it was seen first, and another cluster is
-// not used then: a kubeconfig or a syncer of a cluster that replaces it would create everything there, although the
-// first one may still run it.
+// A physical cluster is its UID. kcpctl up gives it to a new Cluster, and the status of the Cluster has it from when it
+// was seen first. Another cluster is not used then: a kubeconfig or a syncer of a cluster that replaces it, or that an
+// earlier Cluster of the name was for, would create everything there, although the first one may still run it.
 
 // identities are the Clusters of a pass, and the physical clusters that they are.
 type identities struct {
@@ -26,10 +27,7 @@ func (c *controller) uid(cluster string) types.UID { return c.members.record(clu
 
 // of returns the UID of the physical cluster that a Cluster is, or nothing if it was never read.
 func (i identities) of(cl *api.Cluster) types.UID {
-	if cl.Status.UID != "" {
-		return cl.Status.UID
-	}
-	return i.uid(cl.Name)
+	return cmp.Or(cl.PhysicalUID(), i.uid(cl.Name))
 }
 
 // sameAs returns the name of another Cluster that is the same physical cluster and works: the one whose status has the
@@ -68,9 +66,13 @@ func (i identities) recorded(uid types.UID, but *api.Cluster) string {
 // replaced returns why a cluster is not used that is another one than was added. It is empty if it is the same one, or
 // if that is not known.
 func (i identities) replaced(cl *api.Cluster) string {
-	live, was := i.uid(cl.Name), cl.Status.UID
+	live, was := i.uid(cl.Name), cl.PhysicalUID()
 	if live == "" || was == "" || live == was {
 		return ""
+	}
+	if cl.Status.UID == "" {
+		return fmt.Sprintf("it was registered for the physical cluster with the UID %s, and another one with the "+
+			"UID %s answers: stop the syncer that runs there, or correct its kubeconfig", was, live)
 	}
 	if other := i.recorded(live, cl); other != "" {
 		return fmt.Sprintf("it was the physical cluster with the UID %s, and what answers now is that of Cluster %s: "+
@@ -93,7 +95,7 @@ func (i identities) confirmed(cl *api.Cluster) bool {
 // Cluster is that one.
 func (i identities) lacks(cl *api.Cluster) bool {
 	live := i.uid(cl.Name)
-	return live != "" && cl.Status.UID == "" && i.sameAs(cl) == "" && i.recorded(live, cl) == ""
+	return live != "" && cl.Status.UID == "" && i.isTheOne(cl) && i.recorded(live, cl) == ""
 }
 
 // record sets the UID in the status if there is none.
@@ -101,7 +103,7 @@ func (c *controller) record(ctx context.Context, d *draft, ids identities) {
 	if !ids.lacks(d.Cluster) {
 		return
 	}
-	current, err := c.members.isCurrent(ctx, d.Cluster)
+	current, err := c.members.isCurrent(ctx, d.Cluster, ids.uid(d.Name))
 	if err != nil {
 		d.problem = err
 		return

@@ -15,6 +15,7 @@ import (
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
+	"github.com/kcpctl/kcpctl/internal/workload/server/controller"
 )
 
 const policies = "apis/admissionregistration.k8s.io/v1/validatingadmissionpolicies"
@@ -147,8 +148,52 @@ func TestAClusterUnderTheNameOfARemovedOne(t *testing.T) {
 	}, "another one")
 }
 
-// A Cluster is deleted and added again under its name while the controller writes the status of the first one. The second
-// one is another physical cluster.
+// A Cluster is removed, and one of another physical cluster is added under its name, while the syncer of the first one
+// still runs: it works no longer, also if it is started again, and the right one does not wait for it.
+func TestTheSyncerOfARemovedCluster(t *testing.T) {
+	k := newKCP(t)
+	k.serves("c1")
+	k.run()
+	one, two := newCluster(t, "one", "1", ""), newCluster(t, "two", "1", "")
+	ended := map[string]chan error{}
+	start := func(holder string, server *fakeapi.Server) {
+		m := k.member("c1", server)
+		m.Holder = holder
+		done := make(chan error, 1)
+		ended[holder] = done
+		go func() { done <- controller.RunSyncer(t.Context(), m) }()
+	}
+	add := func(annotations string) {
+		k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1, annotations: {"+annotations+"}}, spec: {syncMode: None}}")
+	}
+	add("")
+	start("old", one)
+	k.identify()
+	ready := func(uid string) func() bool {
+		return func() bool {
+			return k.condition("c1", "Ready") == "True Ready" && k.field("c1", "status", "uid") == uid
+		}
+	}
+	k.eventually(ready("one"), "its UID is recorded")
+
+	k.Delete(compute, clusters, "", "c1")
+	k.eventually(func() bool { return k.Get(compute, clusters, "", "c1") == nil }, "it is removed")
+	add("workloads.kcp.dev/physical-uid: two")
+	require.ErrorContains(t, <-ended["old"], "was removed, and another one has its name")
+	start("old again", one)
+	const want = "False ClusterReplaced: it was registered for the physical cluster with the UID two, and another one with the UID one answers: " +
+		"stop the syncer that runs there, or correct its kubeconfig"
+	k.eventually(func() bool { return k.condition("c1", "Ready") == want }, "it is not used")
+	k.leaf("web", "c1")
+	start("new", two)
+	k.eventually(ready("two"), "the right one works")
+	require.ErrorContains(t, <-ended["old again"], "the syncer new works for cluster c1 now")
+	k.eventually(func() bool { return in(two, compute, "web") }, "it runs there")
+	require.False(t, in(one, compute, "web"))
+}
+
+// A Cluster is deleted and added again under its name while the controller writes the status of the first one. The
+// second one is another physical cluster.
 func TestAnIdentityIsNotWrittenToTheNextCluster(t *testing.T) {
 	k := newKCP(t)
 	k.add("c1", kubeconfig(newCluster(t, "one", "1", "").URL))

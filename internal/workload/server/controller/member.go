@@ -32,8 +32,10 @@ type Member struct {
 	Workspace string
 	// Setup is the ID of this installation in physical clusters. RunSyncer reads it from the Cluster.
 	Setup string
-	// Cluster is the name of the cluster.
+	// Cluster is the name of the cluster, and UID the UID of its Cluster: another one can get the name. RunSyncer reads
+	// the UID.
 	Cluster string
+	UID     types.UID
 	Mode    v1alpha1.SyncMode
 	// Version is the version of kcpctl, and Holder the name of the process.
 	Version, Holder string
@@ -52,6 +54,8 @@ type Member struct {
 	busy *probe.Busy
 	// alone makes it wait until no other syncer works for the cluster.
 	alone bool
+	// displaces reports whether it works instead of the syncer that has sent a report. Nil: it never does.
+	displaces func(context.Context, heartbeat.Report) bool
 	// observer reports what the cluster serves. Nil: the controller reads that.
 	observer *observer
 	// after makes the observer look again after a time. Nil: time.After.
@@ -91,7 +95,7 @@ func (m Member) Run(ctx context.Context) error {
 	if m.observer != nil {
 		o.See = m.observer.see
 		o.Identity = m.observer.identity
-		g.Go(func() error { m.observer.run(ctx); return nil })
+		g.Go(func() error { return m.observer.run(ctx) })
 	}
 	g.Go(func() error { return syncer.Run(ctx, o) })
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
@@ -104,11 +108,11 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
 		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: m.Wake,
-		Begin: m.begin, Ended: m.Ended, Every: m.beats,
+		Begin: m.begin, Ended: m.Ended, Displaces: m.displaces, Every: m.beats,
 		Report: func() heartbeat.Report {
 			last := state.get()
 			r := heartbeat.Report{
-				Mode: m.Mode, Version: m.Version, Orphans: last.OrphanMessage,
+				Mode: m.Mode, Version: m.Version, Cluster: m.UID, Orphans: last.OrphanMessage,
 				OtherSetup: last.OtherSetup, Capacity: measured.Load(),
 			}
 			if m.Extend != nil {
@@ -182,7 +186,8 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 		case <-next.confirmed:
 		}
 		return Member{
-			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, Mode: v1alpha1.SyncModePush,
+			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, UID: cl.UID,
+			Mode:    v1alpha1.SyncModePush,
 			Version: m.Version, Holder: m.Holder,
 			Now: m.Now, Extend: next.extend, Latency: next.latency, beats: m.every(heartbeat.Interval),
 		}.Run(ctx)

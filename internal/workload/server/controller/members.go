@@ -76,12 +76,13 @@ func (m *members) update(ctx context.Context, ids identities) {
 	}
 }
 
-// isCurrent reports whether a physical cluster was reached with the kubeconfig that its Cluster refers to now. The
-// watch may still show the kubeconfig of a removed Cluster of the same name, which leads to another cluster.
-func (m *members) isCurrent(ctx context.Context, cl *api.Cluster) (bool, error) {
+// isCurrent reports whether a physical cluster was reached with the kubeconfig that its Cluster refers to now, or is
+// the one whose syncer has renewed the Lease. The watch may still show the kubeconfig or the Lease of a removed Cluster
+// of the same name, which are of another cluster.
+func (m *members) isCurrent(ctx context.Context, cl *api.Cluster, uid types.UID) (bool, error) {
 	last := m.of[cl.Name]
 	if last == nil {
-		return true, nil // its syncer has reported the UID
+		return m.reports.isCurrent(ctx, cl, uid)
 	}
 	ref := cl.Spec.KubeconfigSecretRef
 	secret, err := m.client.Resource(secrets).Namespace(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})

@@ -12,11 +12,13 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
@@ -27,11 +29,13 @@ import (
 // the controller writes.
 type observer struct {
 	workspace string
-	client    dynamic.Interface
-	metadata  metadata.Interface
-	identity  *syncer.Identity
-	begin     func(what string) (end func())
-	after     func(time.Duration) <-chan time.Time
+	// uid is the UID of the Cluster.
+	uid      types.UID
+	client   dynamic.Interface
+	metadata metadata.Interface
+	identity *syncer.Identity
+	begin    func(what string) (end func())
+	after    func(time.Duration) <-chan time.Time
 	// reported is the version of the last report, and written the resourceVersions of its ConfigMaps, by name.
 	reported string
 	written  map[string]string
@@ -41,6 +45,8 @@ type observer struct {
 	wanted chan struct{}
 
 	mu sync.Mutex
+	// removed is set when another Cluster has the name.
+	removed bool
 	// cluster is the Cluster as it was seen last. Nil: it was not seen yet.
 	cluster *api.Cluster
 	version string
@@ -55,8 +61,14 @@ func (o *observer) extend(r *heartbeat.Report) {
 	r.SchemasProblem = o.problem
 }
 
-func (o *observer) run(ctx context.Context) {
+// run reports until the context ends. It fails if another Cluster has the name.
+func (o *observer) run(ctx context.Context) error {
 	for {
+		if o.isRemoved() {
+			return clierr.New(clierr.Conflict, "start it again if it is for this Cluster, or else remove it",
+				"the Cluster in workspace %s that this syncer works for was removed, and another one has its name",
+				o.workspace)
+		}
 		wait, err := o.observe(ctx)
 		if err != nil && ctx.Err() == nil {
 			klog.FromContext(ctx).Error(err, "Cannot report the APIs of the cluster, retrying")
@@ -72,23 +84,33 @@ func (o *observer) run(ctx context.Context) {
 		})
 		select {
 		case <-ctx.Done():
-			return
+			return nil
 		case <-o.after(wait):
 		case <-o.wanted:
 		}
 	}
 }
 
+func (o *observer) isRemoved() bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.removed
+}
+
 // see requests a look at the APIs if they or the UID have changed in the status of the Cluster: the controller adds
-// them when it sees a new Cluster, and adds others when the setup has them.
+// them when it sees a new Cluster, and adds others when the setup has them. Another Cluster under the name is not that
+// of this syncer.
 func (o *observer) see(cl *api.Cluster) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
-	last := o.cluster
-	o.cluster = cl
-	if last != nil && reportOf(last) == reportOf(cl) {
-		return
+	if cl.UID == o.uid {
+		last := o.cluster
+		o.cluster = cl
+		if last != nil && reportOf(last) == reportOf(cl) {
+			return
+		}
 	}
+	o.removed = cl.UID != o.uid
 	select {
 	case o.wanted <- struct{}{}:
 	default:

@@ -84,6 +84,20 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster,
 	return errors.Join(problems...)
 }
 
+// isCurrent reports whether the syncer of a Cluster, as it is now, runs in the physical cluster with a UID.
+func (p *reports) isCurrent(ctx context.Context, cl *api.Cluster, uid types.UID) (bool, error) {
+	name := api.LeaseCluster(cl.Name)
+	lease, err := p.client.Resource(heartbeat.Leases).Namespace(api.NamespaceLeases).Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("read Lease %s/%s in workspace %s: %w", api.NamespaceLeases, name, p.path, err)
+	}
+	report, err := heartbeat.ReportOf(lease)
+	return err == nil && report.ClusterUID == uid && report.IsFor(cl.UID), nil
+}
+
 // isComplete reports whether a syncer has reported all APIs for the first time: the cluster would be ready with some of
 // them. The syncer sends the version of its cluster after it has written the ConfigMaps, which can be seen after that.
 func (p *reports) isComplete(cl *api.Cluster, report heartbeat.Report) bool {

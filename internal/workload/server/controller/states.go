@@ -19,6 +19,7 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
 
@@ -47,18 +48,38 @@ func RunSyncer(ctx context.Context, m Member) error {
 			"the controller syncs Cluster %s itself: its syncMode is Push", m.Cluster)
 	}
 	m.Mode = cl.Mode()
+	m.UID = cl.UID
 	m.Setup = cl.Annotations[api.AnnotationSetup]
 	m.busy = &probe.Busy{}
 	m.alone = true
 	wake := make(chan struct{}, 1)
 	m.observer = &observer{
-		workspace: m.Workspace, client: client, metadata: meta, begin: m.begin, wake: wake,
+		workspace: m.Workspace, uid: m.UID, client: client, metadata: meta, begin: m.begin, wake: wake,
 		wanted: make(chan struct{}, 1), after: m.after,
 	}
+	m.displaces = func(ctx context.Context, other heartbeat.Report) bool { return m.isRight(ctx, client, other) }
 	m.observer.identity = &syncer.Identity{Physical: m.Physical, Changed: m.observer.changed}
 	m.Extend = m.observer.extend
 	m.Wake = wake
 	return m.Run(ctx)
+}
+
+// isRight reports whether this syncer is for the Cluster and in its physical cluster, and the one that has sent a
+// report is not: it can be one of a removed Cluster of the name that still runs.
+func (m Member) isRight(ctx context.Context, client dynamic.Interface, other heartbeat.Report) bool {
+	cl, err := m.read(ctx, client)
+	if err != nil || cl.UID != m.UID {
+		return false
+	}
+	want := cl.PhysicalUID()
+	if other.IsFor(cl.UID) && (want == "" || other.ClusterUID == "" || other.ClusterUID == want) {
+		return false
+	}
+	if want == "" {
+		return true
+	}
+	own, err := syncer.ReadUID(ctx, m.Physical)
+	return err == nil && own == want
 }
 
 // read reads the Cluster.

@@ -57,6 +57,9 @@ type Sender struct {
 	Begin func(what string) (end func())
 	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
 	Ended func(holder string) bool
+	// Displaces reports whether this process works instead of the one that has sent a report, because that one is not
+	// in the right physical cluster. Nil: it never does.
+	Displaces func(context.Context, Report) bool
 	// Report returns the state of the syncer. The sender adds whether the physical cluster is reached.
 	Report func() Report
 	// alone means that Acquire has returned. Then version is the resourceVersion of the Lease as this process has seen

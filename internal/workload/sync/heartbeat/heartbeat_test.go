@@ -90,6 +90,25 @@ func TestJudgeComparesNoClocks(t *testing.T) {
 	require.Contains(t, j.Evaluate(c1, released, now.Add(100*time.Second)).Conditions[2].Message, "the syncer syncer-1 has sent no heartbeat")
 }
 
+// A syncer of a removed Cluster says nothing about the one that has its name.
+func TestJudgeOfAnEarlierCluster(t *testing.T) {
+	now := testutil.Start()
+	var j heartbeat.Judge
+	c1 := cluster("c1", nil)
+	c1.UID = "second"
+	j.Evaluate(c1, nil, now)
+	v := j.Evaluate(c1, lease("1", `{"cluster":"first","clusterUID":"one","clusterVersion":"v1"}`), now)
+	require.Equal(t, stopped, conditions(v))
+	require.Contains(t, v.Conditions[2].Message, "the syncer syncer-1 works for a removed Cluster of this name")
+	require.False(t, v.Reported)
+	require.Zero(t, v.Report)
+	v = j.Evaluate(c1, lease("2", `{"cluster":"second","clusterUID":"two"}`), now)
+	require.Equal(t, ready, conditions(v))
+	require.EqualValues(t, "two", v.Report.ClusterUID)
+	require.True(t, v.Reported)
+	require.Equal(t, ready, conditions(j.Evaluate(c1, lease("3", "{}"), now)), "an earlier version does not say it")
+}
+
 // A Lease that was there when the judge started is not a heartbeat.
 func TestJudgeThatStartsKeepsTheConditions(t *testing.T) {
 	now := testutil.Start()

@@ -28,7 +28,7 @@ const (
 // Acquire waits until no other syncer works for the cluster, and makes Run end if another one takes over. It calls
 // waits with the reason, at each look. The other one has stopped if it has released its Lease, has ended on this
 // machine, or has not renewed the Lease for 25 seconds: as the judge does, this counts from when the Lease is seen, and
-// compares no clocks.
+// compares no clocks. It does not wait for a syncer that it displaces.
 func (s *Sender) Acquire(ctx context.Context, waits func(reason error)) error {
 	client, err := s.leases()
 	if err != nil {
@@ -45,7 +45,8 @@ func (s *Sender) Acquire(ctx context.Context, waits func(reason error)) error {
 			if v := lease.GetResourceVersion(); v != version {
 				version, since = v, s.Now()
 			}
-			if holder == "" || holder == s.Holder || s.Ended != nil && s.Ended(holder) || s.Now().Sub(since) >= expiry {
+			if holder == "" || holder == s.Holder || s.Ended != nil && s.Ended(holder) || s.Now().Sub(since) >= expiry ||
+				s.displaces(ctx, lease) {
 				break
 			}
 			err = fmt.Errorf("the syncer %s works for cluster %s: this one waits until it has stopped",
@@ -59,6 +60,15 @@ func (s *Sender) Acquire(ctx context.Context, waits func(reason error)) error {
 	s.alone = true
 	s.version = version
 	return nil
+}
+
+// displaces reports whether this process works instead of the holder of a Lease.
+func (s *Sender) displaces(ctx context.Context, lease *unstructured.Unstructured) bool {
+	if s.Displaces == nil {
+		return false
+	}
+	report, err := ReportOf(lease)
+	return err == nil && s.Displaces(ctx, report)
 }
 
 // lease reads the Lease of the cluster. It returns nil if there is none.
@@ -122,7 +132,7 @@ func (s *Sender) seeAgain(ctx context.Context, client dynamic.ResourceInterface)
 	if err != nil {
 		return false, err
 	}
-	if holder := holderOf(live); holder != "" && holder != s.Holder {
+	if holder := holderOf(live); holder != "" && holder != s.Holder && !s.displaces(ctx, live) {
 		return false, takenError{clierr.New(clierr.Conflict, "stop one of the two syncers",
 			"the syncer %s works for cluster %s now", holder, s.Cluster)}
 	}

@@ -110,9 +110,11 @@ func (j *Judge) Evaluate(cl *api.Cluster, lease *unstructured.Unstructured, now 
 	out := r.verdict(now)
 	out.Holder = r.holder
 	out.LastHeartbeat = r.at
-	out.Report = r.report
-	out.Reported = r.lease != nil && r.err == nil
-	out.Report.Capacity = capped(r.report.Capacity, cl.Spec.MaxCapacity)
+	if r.report.IsFor(cl.UID) {
+		out.Report = r.report
+		out.Reported = r.lease != nil && r.err == nil
+		out.Report.Capacity = capped(r.report.Capacity, cl.Spec.MaxCapacity)
+	}
 	switch h := meta.FindStatusCondition(out.Conditions, api.ConditionHeartbeatHealthy); {
 	case h == nil || h.Status == metav1.ConditionFalse:
 	case r.at.IsZero() && h.Status == metav1.ConditionTrue:
@@ -212,6 +214,10 @@ func (r *record) verdict(now time.Time) Verdict {
 			"the syncer %s has sent no heartbeat for %s: check that it runs and reaches kcp", r.holder, Grace))}
 	case r.err != nil:
 		return Verdict{Conditions: notReady(api.ReasonSyncerNotRunning, r.err.Error())}
+	case !r.report.IsFor(r.uid):
+		return Verdict{Conditions: notReady(api.ReasonSyncerNotRunning, fmt.Sprintf(
+			"the syncer %s works for a removed Cluster of this name: stop it, and start the syncer of this one",
+			r.holder))}
 	}
 	return Verdict{Conditions: alive(r.report)}
 }

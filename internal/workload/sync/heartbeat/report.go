@@ -30,6 +30,9 @@ type Report struct {
 	ClusterVersion string `json:"clusterVersion,omitempty"`
 	// ClusterUID identifies a cluster that the controller cannot read.
 	ClusterUID types.UID `json:"clusterUID,omitempty"`
+	// Cluster is the UID of the Cluster that the syncer works for: another one can have its name by now. It is empty in
+	// reports of earlier versions.
+	Cluster types.UID `json:"cluster,omitempty"`
 	// Reason and Message are why the syncer does not reach the physical cluster. Empty: it does.
 	Reason  string `json:"reason,omitempty"`
 	Message string `json:"message,omitempty"`
@@ -92,6 +95,9 @@ func ReportOf(lease *unstructured.Unstructured) (Report, error) {
 	return out, nil
 }
 
+// IsFor reports whether the syncer works for the Cluster with a UID, as far as the report says it.
+func (r Report) IsFor(cluster types.UID) bool { return r.Cluster == "" || r.Cluster == cluster }
+
 // withoutRequests returns the report without what pods request.
 func (r Report) withoutRequests() Report {
 	if r.Capacity != nil {
@@ -115,8 +121,10 @@ func (r *Report) confine() {
 	if !slices.Contains(v1alpha1.SyncModes, r.Mode) {
 		r.Mode = ""
 	}
-	if len(r.ClusterUID) > maxUID {
-		r.ClusterUID = ""
+	for _, uid := range []*types.UID{&r.ClusterUID, &r.Cluster} {
+		if len(*uid) > maxUID {
+			*uid = ""
+		}
 	}
 	if r.Capacity != nil {
 		r.Capacity = &api.Capacity{Allocatable: credible(r.Capacity.Allocatable),
