@@ -6,11 +6,11 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/desired/render"
-	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -21,7 +21,8 @@ func newClusterCordonCmd(env *Env) *cobra.Command {
 		Use:   "cordon NAME",
 		Short: "Mark a physical cluster as unschedulable",
 		Long: `Mark a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
-cluster is in the setup file, the command sets unschedulable there too.`,
+cluster is in the setup file, the command sets unschedulable there too. Other changes of the file are not
+applied.`,
 		Example: "  kcpctl cluster cordon c1",
 	})
 }
@@ -49,7 +50,7 @@ func (o *cordonOptions) markCluster(ctx context.Context, c *compute) error {
 }
 
 // cordon makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. The
-// session then has the edited file.
+// session then has the edited file. Other changes of the file are not applied.
 func (c *compute) cordon(ctx context.Context, name string, on bool) error {
 	live, err := c.registered(ctx, name)
 	if err != nil {
@@ -58,13 +59,30 @@ func (c *compute) cordon(ctx context.Context, name string, on bool) error {
 	if err := c.endDrain(ctx, live, on); err != nil {
 		return err
 	}
-	if err := c.cordonInFile(ctx, name, on); err != nil {
+	mark := func(ctx context.Context) error { return c.mark(ctx, name, on) }
+	s := c.session
+	edited, err := cordonEdit(s, name, on)
+	if err != nil {
 		return err
 	}
-	if live, err = c.cluster(ctx, name); err != nil {
+	if edited == s.file {
+		return mark(ctx)
+	}
+	after, err := s.with(edited)
+	if err != nil {
 		return err
 	}
-	return c.mark(ctx, live, on)
+	after.runtime = s.runtime
+	c.session = after
+	return run.Locked(ctx, s.runtime, func(ctx context.Context) error {
+		if err := s.file.Rewrite(s.flags.file, edited); err != nil {
+			return err
+		}
+		if err := mark(ctx); err != nil {
+			return clierr.Also(err, "the setup file is changed already: rerun the command to continue")
+		}
+		return nil
+	}, nil)
 }
 
 // registered returns a Cluster, which must exist.
@@ -89,28 +107,6 @@ func (c *compute) unknown(ctx context.Context, name string) error {
 	return unknownName("cluster", name, mapped(all, func(cl *api.Cluster) string { return cl.Name }))
 }
 
-// cordonInFile changes the setup file, and applies the Cluster as up does. A cluster that is not in the file, or has
-// the value already, is not changed.
-func (c *compute) cordonInFile(ctx context.Context, name string, on bool) error {
-	s := c.session
-	edited, err := cordonEdit(s, name, on)
-	if err != nil || edited == s.file {
-		return err
-	}
-	after, err := s.with(edited)
-	if err != nil {
-		return err
-	}
-	after.runtime = s.runtime
-	c.session = after
-	return run.Locked(ctx, s.runtime, func(ctx context.Context) error {
-		if err := s.file.Rewrite(s.flags.file, edited); err != nil {
-			return err
-		}
-		return c.applyCluster(ctx, name)
-	}, nil)
-}
-
 // cordonEdit returns the setup file with the value of a cluster; the same file if the cluster has it already.
 func cordonEdit(s *session, name string, on bool) (*setup.File, error) {
 	at := slices.IndexFunc(physicalClusters(s), func(p v1alpha1.WorkloadCluster) bool { return p.Name == name })
@@ -132,26 +128,6 @@ func printCordon(s *session, name string) error {
 	return err
 }
 
-// applyCluster applies only the Cluster object of the setup file.
-func (c *compute) applyCluster(ctx context.Context, name string) error {
-	s := c.session
-	all, err := render.Component(s.topology, c.state, s.topology.Component(topology.IDOf(topology.Physical, name)))
-	if err != nil {
-		return err
-	}
-	for _, o := range all {
-		if o.GroupVersionKind() != api.ClusterGVK() {
-			continue
-		}
-		if _, err := c.ApplyObject(ctx, c.place(name), o.Unstructured, false, false); err != nil {
-			return clierr.New(clierr.Code(err),
-				"the setup file is changed already: fix the cause and run "+s.flags.command("up"),
-				"apply Cluster %s in %s: %w", name, c.workspace, err)
-		}
-	}
-	return nil
-}
-
 // endDrain removes the request for a drain from a Cluster that becomes schedulable, and an old one from a Cluster that
 // is only cordoned.
 func (c *compute) endDrain(ctx context.Context, live *api.Cluster, cordon bool) error {
@@ -162,14 +138,38 @@ func (c *compute) endDrain(ctx context.Context, live *api.Cluster, cordon bool) 
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}})
 }
 
-// mark makes a Cluster unschedulable or schedulable, if it is not.
-func (c *compute) mark(ctx context.Context, live *api.Cluster, on bool) error {
-	if live == nil || live.Spec.Unschedulable == on {
+// mark makes a Cluster unschedulable or schedulable, if it is not. If up has applied the Cluster, mark does it as the
+// same field manager: up cannot change back what another one has set.
+func (c *compute) mark(ctx context.Context, name string, on bool) error {
+	live, err := c.Object(ctx, c.place(name))
+	if err != nil {
+		return fmt.Errorf("read Cluster %s in %s: %w", name, c.workspace, err)
+	}
+	if live == nil || isUnschedulable(live) == on {
 		return nil
 	}
 	var value any // none is the default
 	if on {
 		value = true
 	}
-	return c.patch(ctx, live.Name, map[string]any{"spec": map[string]any{"unschedulable": value}})
+	if want := object.Owned(live); want != nil {
+		want.SetUID(live.GetUID())
+		spec, _ := want.Object["spec"].(map[string]any)
+		if delete(spec, "unschedulable"); on && spec != nil {
+			spec["unschedulable"] = value
+		}
+		live, err = c.ApplyObject(ctx, c.place(name), want, false, false)
+		if err != nil {
+			return fmt.Errorf("apply Cluster %s in %s: %w", name, c.workspace, err)
+		}
+		if isUnschedulable(live) == on {
+			return nil
+		}
+	}
+	return c.patch(ctx, name, map[string]any{"spec": map[string]any{"unschedulable": value}})
+}
+
+func isUnschedulable(cluster *unstructured.Unstructured) bool {
+	on, _, _ := unstructured.NestedBool(cluster.Object, "spec", "unschedulable")
+	return on
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -102,6 +103,41 @@ func TestClusterCordon(t *testing.T) {
 	err = c.cordon(t.Context(), "c22", true)
 	require.ErrorContains(t, err, `there is no cluster "c22"`)
 	require.Contains(t, clierr.Hint(err), "did you mean c2?")
+}
+
+// Other edits of the setup file wait for up.
+func TestClusterCordonChangesNothingElse(t *testing.T) {
+	s, c, f, _ := newClusterSession(t)
+	text, err := os.ReadFile(s.flags.file)
+	require.NoError(t, err)
+	text = []byte(strings.Replace(string(text), "context: eu\n", "context: eu\n      evictAfter: 5m\n      labels: {region: us}\n", 1))
+	require.NoError(t, os.WriteFile(s.flags.file, text, 0o600))
+	file, err := setup.Load(s.flags.file, nil)
+	require.NoError(t, err)
+	rt := s.runtime
+	s, err = s.with(file)
+	require.NoError(t, err)
+	s.runtime, c.session = rt, s
+	live := f.objects["root:compute Cluster/c1"]
+	live.SetManagedFields([]metav1.ManagedFieldsEntry{{
+		Manager: "kcpctl", Operation: metav1.ManagedFieldsOperationApply,
+		FieldsV1: &metav1.FieldsV1{Raw: []byte(`{"f:metadata":{"f:labels":{"f:kcpctl.dev/setup":{}}},"f:spec":{"f:syncMode":{}}}`)},
+	}})
+	before := live.DeepCopy()
+	for _, on := range []bool{true, false} {
+		var applied []*unstructured.Unstructured
+		f.applied = func(o *unstructured.Unstructured) { applied = append(applied, o) }
+		require.NoError(t, c.cordon(t.Context(), "c1", on))
+		require.Equal(t, on, f.unschedulable("c1"))
+		require.Len(t, applied, 1)
+		want := map[string]any{"syncMode": "Push"}
+		if on {
+			want["unschedulable"] = true
+		}
+		require.Equal(t, want, applied[0].Object["spec"])
+		require.Equal(t, map[string]string{"kcpctl.dev/setup": "demo"}, applied[0].GetLabels(), "labels of others stay theirs")
+	}
+	require.Equal(t, before.Object, live.Object)
 }
 
 // schedulable sets the condition Schedulable of a Cluster, as the controller does.

@@ -31,6 +31,8 @@ type fakeCompute struct {
 	resources map[string][]metav1.APIResource // by workspace and version: root:team apps/v1
 	// changed is called after each change of an object.
 	changed func(o *unstructured.Unstructured)
+	// applied is called with each object that is applied.
+	applied func(o *unstructured.Unstructured)
 	// read is called before an object is read.
 	read func()
 }
@@ -57,6 +59,9 @@ func (f *fakeCompute) Objects(_ context.Context, p plan.Ref, _ string) (out []un
 }
 
 func (f *fakeCompute) ApplyObject(_ context.Context, p plan.Ref, o *unstructured.Unstructured, _, _ bool) (*unstructured.Unstructured, error) {
+	if f.applied != nil {
+		f.applied(o)
+	}
 	return f.change(p, o.Object)
 }
 
