@@ -332,6 +332,37 @@ func TestWorkloadsExplainFailures(t *testing.T) {
 	}
 }
 
+// The API can be one that no cluster serves, whether it is published or not.
+func TestWorkloadsExplainOfAnAPIThatNoClusterServes(t *testing.T) {
+	c, f := newCompute(t)
+	f.put(t, "root:team", "{apiVersion: apps/v1, kind: Deployment, metadata: {name: new, namespace: default}}")
+	for name, apis := range map[string]string{
+		"c1": `[{group: apps, resource: deployments, version: v1, state: Incompatible, message: "spec.paused: the type differs"},
+			{group: networking.k8s.io, resource: ingresses, state: Ignored, message: the cluster does not serve ingresses.networking.k8s.io}]`,
+		"c2": `[{group: apps, resource: deployments, version: v1, state: Incompatible, message: "spec.paused: the field is missing", accept: {value: x, lost: [spec]}},
+			{group: networking.k8s.io, resource: ingresses, state: Ignored, message: "kcp refuses its schema: no"}]`,
+	} {
+		var list []any
+		require.NoError(t, yaml.Unmarshal([]byte(apis), &list))
+		mergeInto(f.objects["root:compute Cluster/"+name].Object, map[string]any{"status": map[string]any{"apis": list}})
+	}
+	const ingresses = "no cluster serves ingresses.networking.k8s.io: c1: Ignored: the cluster does not serve ingresses.networking.k8s.io; " +
+		"c2: Ignored: kcp refuses its schema: no"
+	for arg, tc := range map[string]struct{ want, hint string }{
+		"deployment/new":                {"no cluster serves deployments.apps: c1: Incompatible: spec.paused: the type differs; c2: Incompatible: spec.paused: the field is missing", "these would serve it: c2"},
+		"ingress/web":                   {ingresses, "Add a cluster that serves it"},
+		"ingresses.networking.k8s.io/x": {ingresses, "see kcpctl workloads apis"},
+		"ingress.batch/web":             {`there is no kind "ingress.batch"`, ""},
+	} {
+		env, _, _ := fakeEnv()
+		o := &workloadsExplainOptions{env: env, object: rootArg{workspace: "root:team", namespace: "default"}}
+		require.NoError(t, o.object.complete(arg))
+		_, err := o.explain(t.Context(), c)
+		require.ErrorContains(t, err, tc.want, arg)
+		require.Contains(t, clierr.Hint(err), tc.hint)
+	}
+}
+
 // The annotation has the clusters with a share. The reasons of the others are in their Cluster objects.
 func TestWhyAClusterHasNoShare(t *testing.T) {
 	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}

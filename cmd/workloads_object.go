@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/spf13/pflag"
+	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -21,6 +22,8 @@ import (
 // rootArg names an object of a user in a workspace.
 type rootArg struct {
 	kind, name, workspace, namespace string
+	// clusters are all Clusters, when the object was found.
+	clusters []*api.Cluster
 }
 
 // add adds the flags.
@@ -58,11 +61,11 @@ func (o *rootArg) read(ctx context.Context, c *compute,
 			"%s %q does not exist in namespace %s of %s",
 			resource, at.Name, at.Namespace, at.Workspace)
 	}
-	return at, resource, root, o.check(root, flags)
+	return at, resource, root, o.check(root, schema.ParseGroupResource(resource), flags)
 }
 
 // check fails if the controller has decided nothing about an object.
-func (o *rootArg) check(root *unstructured.Unstructured, flags *setupFlags) error {
+func (o *rootArg) check(root *unstructured.Unstructured, gr schema.GroupResource, flags *setupFlags) error {
 	cluster, of := root.GetLabels()[api.LabelCluster], root.GetAnnotations()[api.AnnotationName]
 	_, decided := root.GetAnnotations()[api.AnnotationExplain]
 	switch {
@@ -81,6 +84,9 @@ func (o *rootArg) check(root *unstructured.Unstructured, flags *setupFlags) erro
 		return clierr.New(clierr.NotReady, "a workload has to use it, or it needs the annotation "+api.AnnotationSpread,
 			"%s is on no cluster: no workload needs it", root.GetName())
 	}
+	if err := unserved(o.clusters, gr); err != nil {
+		return err
+	}
 	return clierr.New(clierr.NotReady,
 		"see "+flags.command("status")+" and "+flags.command("logs workloads/controller"),
 		"the controller has not scheduled %s yet", root.GetName())
@@ -94,6 +100,7 @@ func (o *rootArg) find(ctx context.Context, c *compute) (plan.Ref, string, error
 	if err != nil {
 		return plan.Ref{}, "", err
 	}
+	o.clusters = clusters
 	known, versions := explainable(clusters)
 	kind, group, inGroup := strings.Cut(o.kind, ".")
 	var names []string
@@ -120,11 +127,59 @@ func (o *rootArg) find(ctx context.Context, c *compute) (plan.Ref, string, error
 			names = append(names, strings.ToLower(r.Kind))
 		}
 	}
+	if err := unserved(clusters, o.ofSetup()); err != nil {
+		return plan.Ref{}, "", err
+	}
 	return plan.Ref{}, "", o.unknown(names)
 }
 
-// explainable are the resources of the objects that can be explained: the published APIs, and what workloads use of
-// kcp. The versions have each group once for each version.
+// ofSetup returns the API of the setup that the argument names, or nothing. Workspaces do not have an API that was
+// never published, so that only the name of its resource is known.
+func (o *rootArg) ofSetup() (none schema.GroupResource) {
+	kind, group, inGroup := strings.Cut(o.kind, ".")
+	guess, _ := meta.UnsafeGuessKindToResource(schema.GroupVersionKind{Kind: kind})
+	for _, cl := range o.clusters {
+		for _, a := range cl.Status.APIs {
+			if (strings.EqualFold(a.Resource, kind) || a.Resource == guess.Resource) && (!inGroup || a.Group == group) {
+				return a.GroupResource()
+			}
+		}
+	}
+	return none
+}
+
+// unserved returns an error if no cluster serves an API of the setup, with the reason of each. It is nil if one does,
+// or if the setup does not have the API.
+func unserved(clusters []*api.Cluster, gr schema.GroupResource) error {
+	var reasons, offers []string
+	for _, cl := range clusters {
+		for _, a := range cl.Status.APIs {
+			if a.GroupResource() != gr {
+				continue
+			}
+			if a.State.Serves() {
+				return nil
+			}
+			reasons = append(reasons, fmt.Sprintf("%s: %s",
+				cl.Name, strings.TrimSuffix(string(a.State)+": "+firstLine(a.Message), ": ")))
+			if a.Accept != nil {
+				offers = append(offers, cl.Name)
+			}
+		}
+	}
+	if len(reasons) == 0 {
+		return nil
+	}
+	hint := "see kcpctl workloads apis. Add a cluster that serves it, or correct these"
+	if len(offers) > 0 {
+		hint = fmt.Sprintf("see kcpctl workloads apis: with a narrower schema, these would serve it: %s",
+			strings.Join(offers, ", "))
+	}
+	return clierr.New(clierr.NotReady, hint, "no cluster serves %s: %s", gr, strings.Join(reasons, "; "))
+}
+
+// explainable are the resources of the objects that can be explained: the published APIs, also if no cluster serves
+// them now, and what workloads use of kcp. The versions have each group once for each version.
 func explainable(clusters []*api.Cluster) (known map[schema.GroupVersionResource]bool, versions []schema.GroupVersion) {
 	known = map[schema.GroupVersionResource]bool{}
 	add := func(r schema.GroupVersionResource) {
@@ -138,7 +193,7 @@ func explainable(clusters []*api.Cluster) (known map[schema.GroupVersionResource
 	}
 	for _, cl := range clusters {
 		for _, a := range cl.Status.APIs {
-			if a.State.Serves() {
+			if a.Version != "" {
 				add(schema.GroupVersionResource{Group: a.Group, Version: a.Version, Resource: a.Resource})
 			}
 		}
