@@ -12,12 +12,15 @@ import (
 )
 
 // scenario tells a story of two clusters with a shard on each, and workspaces on them.
-func scenario(t *testing.T, etcd string, play func(s *story)) {
+func scenario(t *testing.T, etcd string, play func(s *story), edits ...func(*v1alpha1.Setup)) {
 	t.Helper()
 	tell(t, func(s *story) {
 		file := base([]string{"eu", "us"})
 		file.Spec.RootShard.Etcd = etcdOf(etcd)
 		file.Spec.Shards = []v1alpha1.Shard{shardOf("alpha", "eu", etcdOf(etcd)), shardOf("beta", "us", etcdOf(etcd))}
+		for _, edit := range edits {
+			edit(file)
+		}
 		s.begin(file)
 		for _, p := range s.sortedServers() {
 			s.spaces = append(s.spaces, &workspace{name: "team of " + string(p.id), owner: p.owner, of: p.id, store: p.store})
@@ -178,6 +181,24 @@ func TestTheHomeNamespaceIsDeleted(t *testing.T) {
 			s.succeeds(s.ann, "up")
 		})
 	}
+}
+
+// The home namespace is lost without a backup, and the other cluster has the last copy of the key that its data needs.
+func TestTheHomeNamespaceIsDeletedWithTheEncryptionKey(t *testing.T) {
+	scenario(t, "managed", func(s *story) {
+		var rec struct{ Installation string }
+		require.NoError(t, json.Unmarshal([]byte(s.entry("eu", "demo-inventory", "installation.json")), &rec))
+		key := s.entry("us", "demo-encryption", "config.key")
+		require.Contains(t, key, "secretbox")
+		s.deleteNamespace(s.cluster("eu"), "kcp")
+		s.spaces = s.of(s.installation(place{"eu", "kcp"}), "shard/beta") // the others are gone for good
+		s.succeeds(s.ann, up(append(losing("shard/beta", "etcd/beta"), "--allow=lost-record="+rec.Installation,
+			"--replace-authorities")...)...)
+		require.Equal(t, key, s.entry("us", "demo-encryption", "config.key"))
+		s.succeeds(s.ann, "up")
+	}, func(file *v1alpha1.Setup) {
+		file.Spec.Encryption = &v1alpha1.Encryption{Resources: []string{"secrets"}}
+	})
 }
 
 // The home cluster is created again, and shards elsewhere are alive: its Secrets are the way back.

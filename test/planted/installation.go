@@ -84,6 +84,6 @@ var defects = []defect{
 	{
 		name: "a lost encryption key is replaced", file: "internal/engine/run/trust.go",
 		old: "		return r.CheckEncryption(loaded, p.Runtime.Store().String())\n", new: "		return nil\n",
-		steps: encrypted, model: "TestEncryptedModel", says: "cannot read",
+		steps: encrypted + ",down", model: "TestEncryptedModel", says: "cannot read",
 	},
 }

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -55,8 +56,11 @@ func (e Encryption) Encrypts(resource string, wanted []string) bool {
 }
 
 // EncryptionKeyName returns the name of a key, which is stored with each object that the key has encrypted.
-func EncryptionKeyName(key string) string {
-	return "key-" + fingerprint([]byte(key))[len("sha256:"):][:16]
+func EncryptionKeyName(key string) string { return EncryptionKeyWith(fingerprint([]byte(key))) }
+
+// EncryptionKeyWith returns the name of the key with a fingerprint.
+func EncryptionKeyWith(fingerprint string) string {
+	return "key-" + strings.TrimPrefix(fingerprint, "sha256:")[:16]
 }
 
 // EncryptedWith returns how a value in etcd begins that a key has encrypted (Kubernetes:

@@ -58,6 +58,15 @@ func (r *Record) CheckAuthorities(s *pki.State, store string, allowed ...string)
 	return nil
 }
 
+// LostEncryptionKeys returns the names of the encryption keys that shards use and a PKI lacks. Keys that a rotation has
+// removed are not lost: nothing needs them. removed are the fingerprints of further such keys.
+func (r *Record) LostEncryptionKeys(s *pki.State, used pki.EncryptionInUse, removed ...string) []string {
+	removed = slices.Concat(removed, r.Retired[pki.EncryptionRotation{}.Key()])
+	return slices.DeleteFunc(s.Encryption.Missing(used), func(name string) bool {
+		return slices.ContainsFunc(removed, func(f string) bool { return pki.EncryptionKeyWith(f) == name })
+	})
+}
+
 // CheckEncryption fails if a PKI lacks the key that encrypts data of the installation: without it, the data cannot be
 // read, so users cannot allow it. store is the location of the PKI.
 func (r *Record) CheckEncryption(s *pki.State, store string) error {
@@ -69,9 +78,9 @@ func (r *Record) CheckEncryption(s *pki.State, store string) error {
 	if was == "" || slices.Contains(s.Fingerprints()[key].All(), was) {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "restore the PKI store from a backup with kcpctl certs import",
-		"%s does not have the encryption key of installation %s, %s: without it, the data in etcd cannot be read; "+
-			"nothing was changed", store, r.Installation, Short(was))
+	return clierr.New(clierr.Failed, "import it from a backup with kcpctl certs import",
+		"neither %s nor the configuration of the shards has the encryption key of installation %s, %s: "+
+			"without it, the data in etcd cannot be read; nothing was changed", store, r.Installation, Short(was))
 }
 
 // checkEmpty fails if a PKI is empty: the store was deleted, or is another one. It is the message of every command that

@@ -1,7 +1,12 @@
 package render
 
 import (
+	"encoding/base64"
 	"slices"
+	"strings"
+
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -18,6 +23,8 @@ func encryptionFlags(t *topology.Topology, s *pki.State, c *topology.Component) 
 	}
 	return []flag{{"encryption-provider-config", c.Path(files.Encryption())}}
 }
+
+const encryptionConfigurationKind = "EncryptionConfiguration"
 
 // encryptionConfiguration is an EncryptionConfiguration (k8s: apiserver/pkg/apis/apiserver/v1).
 type encryptionConfiguration struct {
@@ -65,7 +72,7 @@ func encryptionConfig(t *topology.Topology, e pki.Encryption) []byte {
 		return nil
 	}
 	plain := []encryptionProvider{{Identity: &struct{}{}}}
-	config := encryptionConfiguration{APIVersion: "apiserver.config.k8s.io/v1", Kind: "EncryptionConfiguration"}
+	config := encryptionConfiguration{APIVersion: "apiserver.config.k8s.io/v1", Kind: encryptionConfigurationKind}
 	for _, resource := range covered {
 		encrypts := encryptionProviders(e, resource)
 		providers := slices.Concat(plain, encrypts)
@@ -90,6 +97,52 @@ func encryptionProviders(e pki.Encryption, resource string) []encryptionProvider
 		default:
 			out = append(out, encryptionProvider{Secretbox: &secretbox{[]namedKey{{name, key}}}})
 		}
+	}
+	return out
+}
+
+// EncryptionIn returns the keys of shards in a rendered or live object. It returns nothing for objects that are not the
+// Secret with their configuration.
+func EncryptionIn(o *unstructured.Unstructured) pki.EncryptionInUse {
+	var out pki.EncryptionInUse
+	data, _, _ := unstructured.NestedStringMap(o.Object, "data")
+	raw, err := base64.StdEncoding.DecodeString(data[encryptionKey])
+	config := encryptionConfiguration{}
+	if err != nil || o.GetKind() != "Secret" || yaml.Unmarshal(raw, &config) != nil ||
+		config.Kind != encryptionConfigurationKind {
+		return out
+	}
+	for _, r := range config.Resources {
+		for i, p := range r.Providers {
+			keys := p.keys(r.Resources)
+			if i == 0 && len(keys) > 0 {
+				out.Encrypted = append(out.Encrypted, r.Resources...)
+			}
+			for _, key := range keys {
+				if !slices.ContainsFunc(out.Keys, func(k pki.KeyInUse) bool { return k.Name == key.Name }) {
+					out.Keys = append(out.Keys, key)
+				}
+			}
+		}
+		out.Decrypted = append(out.Decrypted, r.Resources...)
+	}
+	return out
+}
+
+// keys returns the keys of a provider of some resources. In a KMS, a key has another name for each resource.
+func (p encryptionProvider) keys(resources []string) []pki.KeyInUse {
+	var out []pki.KeyInUse
+	if p.Secretbox != nil {
+		for _, key := range p.Secretbox.Keys {
+			out = append(out, pki.KeyInUse{Name: key.Name, Text: key.Secret})
+		}
+	}
+	if p.KMS != nil {
+		name := p.KMS.Name
+		for _, resource := range resources {
+			name = strings.TrimSuffix(name, "."+resource)
+		}
+		out = append(out, pki.KeyInUse{Name: name})
 	}
 	return out
 }

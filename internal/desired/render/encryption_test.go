@@ -100,3 +100,69 @@ func TestKMS(t *testing.T) {
 	}
 	require.Equal(t, want.String(), encryptionOf(t, top, res.State))
 }
+
+// What is rendered says which keys shards use: a PKI that has lost them gets them back, and renders the same again.
+func TestEncryptionIsRecoveredFromWhatIsRendered(t *testing.T) {
+	top := topologytest.Build(t, "spec: {encryption: {}, shards: [{name: alpha}]}")
+	more := topologytest.Build(t, "spec: {encryption: {resources: [secrets, configmaps]}, shards: [{name: alpha}]}")
+	off := topologytest.Build(t, "spec: {shards: [{name: alpha}]}")
+	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	a, secrets := res.State.Encryption.Key, []string{"secrets"}
+	b := strings.Repeat("A", 43) + "="
+	for name, tc := range map[string]struct {
+		top  *topology.Topology
+		have pki.Encryption
+		want pki.Encryption
+	}{
+		"one key":             {top, pki.Encryption{Key: a, Resources: secrets}, pki.Encryption{Key: a, Resources: secrets}},
+		"the first key":       {top, pki.Encryption{Key: a, Phase: pki.PhaseDistribute}, pki.Encryption{Key: a}},
+		"it encrypts no more": {off, pki.Encryption{Key: a, Resources: secrets}, pki.Encryption{Key: a, Resources: secrets}},
+		"a new key is distributed": {top, pki.Encryption{Key: a, Next: b, Resources: secrets, Phase: pki.PhaseDistribute},
+			pki.Encryption{Key: a, Previous: b, Resources: secrets, Phase: pki.PhaseSwitch}},
+		"a new key encrypts": {top, pki.Encryption{Key: b, Previous: a, Resources: secrets, Phase: pki.PhaseSwitch},
+			pki.Encryption{Key: b, Previous: a, Resources: secrets, Phase: pki.PhaseSwitch}},
+		"it will encrypt more": {more, pki.Encryption{Key: a, Next: b, Resources: secrets, Phase: pki.PhaseDistribute},
+			pki.Encryption{Key: a, Next: b, Resources: secrets, Phase: pki.PhaseDistribute}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := *res.State
+			s.Encryption = tc.have
+			before := encryptionOf(t, tc.top, &s)
+			objects, err := render.Objects(tc.top, &s)
+			require.NoError(t, err)
+			var used []pki.EncryptionInUse
+			for _, o := range objects {
+				if u := render.EncryptionIn(o.Unstructured); len(u.Keys) > 0 {
+					require.Equal(t, "demo-encryption", o.GetName())
+					require.Empty(t, tc.have.Missing(u))
+					used = append(used, u)
+				}
+			}
+			s.Encryption = pki.Encryption{}
+			require.Len(t, s.Encryption.Missing(used[0]), len(tc.have.Keys()))
+			recovered, err := pki.RecoverEncryption(tc.top, &s, used)
+			require.NoError(t, err)
+			require.Equal(t, tc.want, recovered.Encryption)
+			named := strings.NewReplacer("next", "other", "previous", "other")
+			require.Equal(t, named.Replace(before), named.Replace(encryptionOf(t, tc.top, recovered)))
+		})
+	}
+}
+
+// A KMS has its keys, and the PKI has the only copy of the text that their names are made of.
+func TestKeysOfAKMSAreNotRecovered(t *testing.T) {
+	top := topologytest.Build(t, "spec: {encryption: {kms: {endpoint: unix:///run/kms.sock}}, shards: [{name: alpha}]}")
+	res, err := pki.Ensure(top, &pki.State{}, pki.Options{Now: testutil.Start()})
+	require.NoError(t, err)
+	objects, err := render.Objects(top, res.State)
+	require.NoError(t, err)
+	i := slices.IndexFunc(objects, func(o render.Object) bool { return o.GetName() == "demo-encryption" })
+	used := render.EncryptionIn(objects[i].Unstructured)
+	require.Empty(t, res.State.Encryption.Missing(used))
+	_, err = pki.RecoverEncryption(top, &pki.State{}, []pki.EncryptionInUse{used})
+	require.ErrorContains(t, err, "shards use key "+pki.EncryptionKeyName(res.State.Encryption.Key)+" of a KMS")
+	same, err := pki.RecoverEncryption(top, res.State, []pki.EncryptionInUse{used})
+	require.NoError(t, err)
+	require.Equal(t, res.State.Encryption.Keys(), same.Encryption.Keys())
+}

@@ -17,8 +17,10 @@ type Desired struct {
 	Loaded *pki.State
 	PKI    *pki.Result
 
-	topology *topology.Topology
-	store    pki.Store
+	// recovered means that the PKI has something that the store has lost.
+	recovered bool
+	topology  *topology.Topology
+	store     pki.Store
 	// now is the time for which the connections are proven, and proven is set once they are.
 	now    time.Time
 	proven bool
@@ -36,7 +38,9 @@ type DesiredOptions struct {
 
 	// identity is the identity of the installation, for a PKI that has lost its own.
 	identity pki.Installation
-	// accept refuses a PKI that was loaded.
+	// recover adds to a PKI that was loaded what it has lost, and what runs still has. Nil adds nothing.
+	recover pkiChange
+	// accept refuses a PKI that was loaded and recovered.
 	accept func(loaded *pki.State) error
 	// lost returns the authorities whose private keys are lost. Nil: it is not known.
 	lost func(loaded *pki.State) []topology.CA
@@ -66,12 +70,18 @@ func LoadDesired(ctx context.Context, t *topology.Topology, store pki.Store, o D
 	if err := sameInstallation(t, d.Loaded, store); err != nil {
 		return nil, err
 	}
+	state := d.Loaded
+	if o.recover != nil {
+		if state, err = o.recover(state); err != nil {
+			return nil, err
+		}
+		d.recovered = state != d.Loaded
+	}
 	if o.accept != nil {
-		if err := o.accept(d.Loaded); err != nil {
+		if err := o.accept(state); err != nil {
 			return nil, err
 		}
 	}
-	state := d.Loaded
 	if o.change != nil {
 		if state, err = o.change(state); err != nil {
 			return nil, err

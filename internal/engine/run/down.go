@@ -76,10 +76,8 @@ func (d *Down) remove(ctx context.Context) error {
 		return err
 	}
 	objects = d.withoutLost(objects)
-	if d.Purge {
-		if err := d.Runtime.PreflightPurge(ctx); err != nil {
-			return err
-		}
+	if err := d.mayRemove(ctx, known, objects); err != nil {
+		return err
 	}
 	agents, known, err := d.agents(ctx, known, objects)
 	if err != nil {
@@ -116,6 +114,14 @@ func (d *Down) remove(ctx context.Context) error {
 		return d.purge(ctx)
 	}
 	return d.Runtime.Finish(ctx, &plan.Plan{}, known, plan.Applied{})
+}
+
+// mayRemove refuses to remove what cannot be removed completely, and keys that encrypt the data that it keeps.
+func (d *Down) mayRemove(ctx context.Context, known *record.Record, objects []plan.Item) error {
+	if d.Purge {
+		return d.Runtime.PreflightPurge(ctx)
+	}
+	return d.keepsKeys(ctx, known, objects)
 }
 
 // stopSyncers removes the controller and the syncers before anything in workspaces is deleted: as long as they run,

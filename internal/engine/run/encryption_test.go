@@ -253,15 +253,115 @@ func TestRotateEncryptionBesideAnother(t *testing.T) {
 	})
 }
 
-// A lost key cannot be replaced: what it has encrypted could not be read any more.
+// lost returns the PKI after its Secret or directory was lost: the certificates are in the Secrets that use them.
+func (w *world) lost() *pki.State {
+	return &pki.State{CAs: map[topology.CA]pki.Authority{}, Leaves: w.rt.PKI().Leaves}
+}
+
+// A key is never replaced because the PKI store, or also the record, is lost: it is in the Secret that shards mount.
 func TestALostEncryptionKeyIsNotReplaced(t *testing.T) {
+	const secret = "Secret/kcp/demo-encryption"
+	for name, tc := range map[string]struct {
+		lose func(t *testing.T, w *world)
+		// without is why a run without a flag is refused.
+		without string
+	}{
+		"only the key": {func(t *testing.T, w *world) {
+			lost := *w.rt.PKI()
+			lost.Encryption = pki.Encryption{}
+			require.NoError(t, w.rt.Store().Save(t.Context(), &lost))
+		}, "encryption key: it is missing"},
+		"the key and the record": {func(_ *testing.T, w *world) {
+			lost := *w.rt.PKI()
+			lost.Encryption = pki.Encryption{}
+			w.rt.OtherRun(&lost)
+			w.rt.ForgetRecord()
+		}, "shards encrypt with keys that memory does not have"},
+		"the PKI": {func(_ *testing.T, w *world) { w.rt.OtherRun(w.lost()) }, "the PKI store (memory) is empty"},
+		"the PKI and the record": {func(_ *testing.T, w *world) {
+			w.rt.OtherRun(w.lost())
+			w.rt.ForgetRecord()
+		}, "CA is lost"},
+		"another key was imported": {func(_ *testing.T, w *world) {
+			lost := w.lost()
+			lost.Encryption = pki.Encryption{Key: strings.Repeat("A", 43) + "=", Resources: []string{"secrets"}}
+			w.rt.OtherRun(lost)
+			w.rt.ForgetRecord()
+		}, "CA is lost"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, encrypted, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				haveSecret(w.rt.Kcp)
+				first := w.rt.PKI().Encryption.Key
+				tc.lose(t, w)
+				other := w.rt.PKI().Encryption.Key
+				_, err := w.run(t)
+				require.ErrorContains(t, err, tc.without)
+				require.NotContains(t, w.rt.Calls(), "Save")
+
+				w.up.Options.ReplaceAuthorities = true
+				w.mustRun(t)
+				e := w.rt.PKI().Encryption
+				require.Equal(t, []string{first, other}[:len(e.Keys())], e.Keys())
+				require.Equal(t, []string{"secrets"}, e.Resources)
+				require.Contains(t, strings.Join(w.of(""), "\n"), "it is taken from "+secret)
+				w.up.Options.ReplaceAuthorities = false
+				require.True(t, w.mustRun(t).Plan.Empty())
+				rotate, _ := w.encryption()
+				require.NoError(t, rotate.Run(t.Context()), "and it can be rotated")
+			})
+		})
+	}
+}
+
+// Without the key in the store and in the Secret, what it has encrypted could not be read any more.
+func TestAnEncryptionKeyThatIsNowhere(t *testing.T) {
 	inWorld(t, encrypted, func(t *testing.T, w *world) {
 		w.mustRun(t)
-		lost := *w.rt.PKI()
-		lost.Encryption = pki.Encryption{}
-		w.rt.OtherRun(&lost)
+		require.NoError(t, w.down(t, false))
+		w.rt.OtherRun(w.lost())
 		w.up.Options.ReplaceAuthorities = true
 		_, err := w.run(t)
-		require.ErrorContains(t, err, "does not have the encryption key of installation")
+		require.ErrorContains(t, err,
+			"neither memory nor the configuration of the shards has the encryption key of installation")
+	})
+}
+
+// A rotation was in progress: the previous key is needed until all objects are written again.
+func TestAllEncryptionKeysThatShardsUseAreRecovered(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		w.rt.Kcp.Script(rewritten, fakekcp.Refuse(http.StatusForbidden, metav1.StatusReasonForbidden, "inactive"))
+		rotate, _ := w.encryption()
+		require.ErrorContains(t, rotate.Run(t.Context()), "inactive")
+		before := w.rt.PKI().Encryption
+		require.Equal(t, pki.PhaseSwitch, before.Phase)
+		for _, imported := range []pki.Encryption{{}, {Key: before.Key, Resources: []string{"secrets"}}} {
+			lost := w.lost()
+			lost.Encryption = imported
+			w.rt.OtherRun(lost)
+			w.up.Options.ReplaceAuthorities = true
+			w.mustRun(t)
+			require.Equal(t, before, w.rt.PKI().Encryption)
+		}
+		w.up.Options.ReplaceAuthorities = false
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Equal(t, []string{before.Key}, w.rt.PKI().Encryption.Keys())
+	})
+}
+
+// The data is kept, so that its key has to be kept, too: the Secret has the last copy.
+func TestDownKeepsTheLastCopyOfAnEncryptionKey(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.rt.OtherRun(w.lost())
+		err := w.down(t, false)
+		require.ErrorContains(t, err, "shards encrypt with keys that memory does not have")
+		require.ErrorContains(t, err, "nothing was removed\n    Secret/kcp/demo-encryption")
+		require.Contains(t, clierr.Hint(err), "kcpctl up --replace-authorities")
+		require.Equal(t, []string{"Lock", "Unlock"}, w.rt.Calls())
+		require.NoError(t, w.down(t, true), "a purge deletes the data, too")
 	})
 }

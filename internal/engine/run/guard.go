@@ -80,7 +80,7 @@ func (g *guard) check(ctx context.Context) error {
 	if err := g.ownPrefixes(ctx); err != nil {
 		return err
 	}
-	if err := errors.Join(g.sameTrust(), g.newerLeaves()); err != nil {
+	if err := errors.Join(g.sameTrust(), g.newerLeaves(), g.keepsKeys()); err != nil {
 		return err
 	}
 	want := g.data
@@ -107,7 +107,7 @@ func (g *guard) check(ctx context.Context) error {
 		res.record.AuthoritiesApplied = g.known.AuthoritiesApplied
 	}
 	res.record.AcceptRestored()
-	res.Plan.Stale = res.Plan.Stale || g.known.Unnoted() || !res.record.Equal(g.known) ||
+	res.Plan.Stale = res.Plan.Stale || g.desired.recovered || g.known.Unnoted() || !res.record.Equal(g.known) ||
 		g.known.Format.Number < format.Number
 	return g.nextRelease(ctx)
 }

@@ -119,6 +119,7 @@ func (p *preparation) certificates(ctx context.Context) (err error) {
 	p.desired, err = LoadDesired(ctx, p.Topology, p.Runtime.Store(), DesiredOptions{
 		Now: p.Now(), Renew: p.Options.Renew, change: p.change, pending: p.quiet,
 		Replace: p.Options.ReplaceAuthorities, identity: p.identity(), lost: p.known.LostKeys,
+		recover: func(loaded *pki.State) (*pki.State, error) { return p.recoverKeys(ctx, loaded) },
 		accept: func(loaded *pki.State) error {
 			return errors.Join(p.mayInstall(loaded), p.sameAuthorities(p.known, loaded), p.sameForAll(loaded))
 		},

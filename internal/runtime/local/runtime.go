@@ -318,9 +318,17 @@ func (r *Runtime) Read(
 	return nil, fmt.Errorf("%s: %s %s is on a cluster, and this machine has none", c.ID(), gvk.Kind, name)
 }
 
-// Find finds nothing: components on this machine make no objects of a cluster.
-func (r *Runtime) Find(context.Context, plan.Ref, string) ([]unstructured.Unstructured, error) {
-	return nil, nil
+// Find returns the applied object with the kind and the name of a reference. Components on this machine make no other
+// objects.
+func (r *Runtime) Find(_ context.Context, at plan.Ref, _ string) ([]unstructured.Unstructured, error) {
+	if at.Name == "" {
+		return nil, nil
+	}
+	e, err := r.layout.entry(at.Kind, at.Name)
+	if err != nil || e == nil {
+		return nil, err
+	}
+	return []unstructured.Unstructured{*e.Object}, nil
 }
 
 // Scale does nothing: on this machine a component is one process.
