@@ -36,6 +36,9 @@ type Record struct {
 	// Renewals counts the runs that have renewed certificates, perhaps because a key was stolen: a record from before
 	// is older (see CheckRestored), even if there is no other change.
 	Renewals int64 `json:"renewals,omitempty"`
+	// Restores counts the restores of data. A rotation of the encryption key that began to write all objects again
+	// before a restore has not written the restored ones.
+	Restores int64 `json:"restores,omitempty"`
 	// Encrypted are the resources of which objects may be encrypted in the etcds: secrets. Nil is unknown, too, as in
 	// records of earlier releases.
 	Encrypted []string `json:"encrypted,omitempty"`
@@ -122,6 +125,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		out.Agents = maps.Clone(r.Agents)
 		out.Moved = r.Moved
 		out.Renewals = r.Renewals
+		out.Restores = r.Restores
 		out.Restoring = r.Restoring
 		out.Awaiting = r.Awaiting
 		out.Serial = r.Serial
@@ -170,7 +174,7 @@ func (r *Record) normal() Record {
 	out := Record{
 		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
 		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
-		AuthoritiesApplied: r.AuthoritiesApplied, Renewals: r.Renewals,
+		AuthoritiesApplied: r.AuthoritiesApplied, Renewals: r.Renewals, Restores: r.Restores,
 		Restoring: r.Restoring,
 	}
 	out.Awaiting = append(out.Awaiting, r.Awaiting...)

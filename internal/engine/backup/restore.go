@@ -291,6 +291,7 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 		known.Data = map[topology.ID]record.Data{}
 	}
 	known.Restoring = r.Name // until the end, so that no server starts without its data
+	known.Restores++         // a rotation that is in progress writes the restored objects, too
 	known.Awaiting = p.Restored
 	if slices.Contains(p.Restored, topology.ID(topology.RootShard)) {
 		known.Moved = r.moved()
@@ -310,7 +311,8 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 }
 
 // checkEncryption refuses data that is encrypted with a key that the installation no longer has, or that shards do not
-// decrypt, and data that the next step of a rotation would make unreadable.
+// decrypt. In the middle of a rotation, the installation has the previous key until all objects are written again, also
+// those that are restored meanwhile.
 func (r *Restore) checkEncryption(ctx context.Context) error {
 	then, err := r.recordThen(ctx)
 	if err != nil {
@@ -337,11 +339,6 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 				"the backup has encrypted %s, and the setup no longer encrypts them: shards could not read them",
 				resource)
 		}
-	}
-	if state.Encryption.Phase == pki.PhaseSwitch {
-		return clierr.New(clierr.Failed, "run kcpctl encryption rotate first: it continues",
-			"the %s is being rotated: the previous one would be removed although restored data needs it",
-			pki.EncryptionRotation{})
 	}
 	return nil
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -41,6 +42,10 @@ func (r *RotateEncryption) Run(ctx context.Context) error {
 	if err != nil || r.Show != nil {
 		return err
 	}
+	known, err := r.Up.Runtime.Record(ctx)
+	if err != nil {
+		return err
+	}
 	if state, err = r.load(ctx); err != nil {
 		return err
 	}
@@ -50,7 +55,7 @@ func (r *RotateEncryption) Run(ctx context.Context) error {
 	if err := r.noneKept(ctx, state.Encryption); err != nil {
 		return err
 	}
-	_, err = r.roll(ctx, "remove the previous "+r.Rotations.String(), r.finish(state.Encryption))
+	_, err = r.roll(ctx, "remove the previous "+r.Rotations.String(), r.finish(ctx, state.Encryption, known))
 	return err
 }
 
@@ -102,12 +107,21 @@ func (r *RotateEncryption) decrypt(ctx context.Context, s *pki.State) error {
 	return nil
 }
 
-// finish ends the rotation in which all objects were written again. Another run may have begun one since.
-func (r *RotateEncryption) finish(written pki.Encryption) pkiChange {
+// finish ends the rotation in which all objects were written again. Since then, another run may have begun one, or have
+// restored objects that the previous key has encrypted.
+func (r *RotateEncryption) finish(ctx context.Context, written pki.Encryption, known *record.Record) pkiChange {
+	const hint = "rerun the command: it continues from there"
 	return func(s *pki.State) (*pki.State, error) {
 		if s.Encryption.Key != written.Key {
-			return nil, clierr.New(clierr.Conflict, "rerun the command: it continues from there",
-				"another run has changed the %s in the meantime", r.Rotations)
+			return nil, clierr.New(clierr.Conflict, hint, "another run has changed the %s in the meantime", r.Rotations)
+		}
+		now, err := r.Up.Runtime.Record(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if now.Restores != known.Restores {
+			return nil, clierr.New(clierr.Conflict, hint+". No key has been removed",
+				"another run has restored data in the meantime, which may need the previous %s", r.Rotations)
 		}
 		return r.Rotations.Advance(r.Topology, s, pki.PhaseSwitch, r.Now())
 	}

@@ -253,6 +253,32 @@ func TestRotateEncryptionBesideAnother(t *testing.T) {
 	})
 }
 
+// Data that was restored after all objects were written again may need the previous key.
+func TestRotateEncryptionBesideARestore(t *testing.T) {
+	inWorld(t, encrypted, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		haveSecret(w.rt.Kcp)
+		rotate, _ := w.encryption()
+		first := w.rt.PKI().Encryption.Key
+		rotate.Begin = func(title string) func() {
+			if title == "remove the previous encryption key" {
+				known, err := w.rt.Record(t.Context())
+				require.NoError(t, err)
+				known.Restores++
+				require.NoError(t, w.rt.Keep(t.Context(), known))
+			}
+			return func() {}
+		}
+		requireError(t, rotate.Run(t.Context()), clierr.Conflict,
+			"another run has restored data in the meantime, which may need the previous encryption key")
+		require.Equal(t, first, w.rt.PKI().Encryption.Previous)
+		rotate, _ = w.encryption()
+		require.NoError(t, rotate.Run(t.Context()))
+		require.Len(t, w.rt.Kcp.Requests(rewritten), 4, "two shards, twice")
+		require.Empty(t, w.rt.PKI().Encryption.Previous)
+	})
+}
+
 // lost returns the PKI after its Secret or directory was lost: the certificates are in the Secrets that use them.
 func (w *world) lost() *pki.State {
 	return &pki.State{CAs: map[topology.CA]pki.Authority{}, Leaves: w.rt.PKI().Leaves}
