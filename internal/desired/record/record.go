@@ -27,6 +27,9 @@ type Record struct {
 	Authorities map[string]pki.Fingerprints `json:"authorities,omitempty"`
 	// AuthoritiesApplied is when a run had applied them to all components. It is zero until then.
 	AuthoritiesApplied time.Time `json:"authoritiesAppliedAt,omitzero"`
+	// Replaced are the authorities that were replaced without a rotation, by pki.Rotation.Key, until a run has applied
+	// them to all components: what runs with the previous one and what runs with the new one reject each other.
+	Replaced []string `json:"replaced,omitempty"`
 	// Keyed are the fingerprints of the authorities in use whose private keys were in the PKI store, sorted. It is nil
 	// in records of earlier releases, which means unknown.
 	Keyed []string `json:"keyed,omitempty"`
@@ -132,6 +135,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		out.Witnessed = r.Witnessed
 		out.Unwitnessed = r.Unwitnessed
 		out.Retired = r.retire(out.Authorities)
+		out.Replaced = r.replaced(out.Authorities)
 		if reflect.DeepEqual(r.Authorities, out.Authorities) {
 			out.AuthoritiesApplied = r.AuthoritiesApplied
 		}
@@ -163,6 +167,21 @@ func (r *Record) retire(now map[string]pki.Fingerprints) map[string][]string {
 	return out
 }
 
+// replaced returns which authorities are replaced without a rotation, given the new ones: not both trust the other one.
+func (r *Record) replaced(now map[string]pki.Fingerprints) []string {
+	var out []string
+	for _, rotation := range pki.AllRotations() {
+		key := rotation.Key()
+		was := r.Authorities[key]
+		is := now[key]
+		rotated := slices.Contains(was.All(), is.Current) && slices.Contains(is.All(), was.Current)
+		if was.Current != "" && !rotated || slices.Contains(r.Replaced, key) {
+			out = append(out, key)
+		}
+	}
+	return out
+}
+
 // Equal reports whether two records have the same content, whatever their serials. A missing map equals an empty one.
 // A record that does not know which authorities had keys equals one that does.
 func (r *Record) Equal(o *Record) bool {
@@ -179,6 +198,7 @@ func (r *Record) normal() Record {
 	}
 	out.Awaiting = append(out.Awaiting, r.Awaiting...)
 	out.Encrypted = append(out.Encrypted, r.Encrypted...)
+	out.Replaced = append(out.Replaced, r.Replaced...)
 	maps.Copy(out.Addresses, r.Addresses)
 	maps.Copy(out.Authorities, r.Authorities)
 	maps.Copy(out.Retired, r.Retired)
@@ -201,6 +221,7 @@ func (r *Record) WithMoved(moved map[topology.ID][]topology.ID) *Record {
 
 // Applied records when a run had applied the authorities to all components, unless an earlier run had.
 func (r *Record) Applied(now time.Time) {
+	r.Replaced = nil
 	if r.AuthoritiesApplied.IsZero() {
 		r.AuthoritiesApplied = now.UTC().Truncate(time.Second)
 	}

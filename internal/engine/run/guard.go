@@ -87,6 +87,7 @@ func (g *guard) check(ctx context.Context) error {
 	res.data = maps.Clone(want)
 	maps.DeleteFunc(res.data, func(id topology.ID, _ record.Data) bool { return !only.includes(id) })
 	res.record = g.before.With(res.PKI.State, res.data)
+	res.replaced = res.record.Replaced
 	if res.PKI.Renewed() > 0 {
 		res.record.Renewals++
 	}
@@ -103,6 +104,7 @@ func (g *guard) check(ctx context.Context) error {
 		// The other components have not gone through the next step of a rotation.
 		res.record.Authorities = g.known.Authorities
 		res.record.Keyed = g.known.Keyed
+		res.record.Replaced = g.known.Replaced
 		res.record.Retired = g.known.Retired
 		res.record.AuthoritiesApplied = g.known.AuthoritiesApplied
 	}

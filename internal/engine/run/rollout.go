@@ -67,7 +67,9 @@ type rollout struct {
 	state   *pki.State
 	// verify is false if nothing is changed: then readiness is enough, and kcp is not asked.
 	verify bool
-	waits  map[topology.ID]*wait
+	// replaced means that members of etcds with the previous authority and with the new one reject each other.
+	replaced bool
+	waits    map[topology.ID]*wait
 	// applying limits how many components are applied concurrently.
 	applying *semaphore.Weighted
 	// restarting lets one restart of an agent follow another.
@@ -96,8 +98,10 @@ type wait struct {
 func (u *Up) components(ctx context.Context, res *Result) error {
 	r := &rollout{
 		Up: u, changes: changesOf(u.Topology, u.scope(), res.Plan, u.Options.Parallel), state: res.PKI.State,
-		verify: !res.Plan.Empty(),
-		waits:  map[topology.ID]*wait{}, applying: semaphore.NewWeighted(atOnce), restarting: semaphore.NewWeighted(1),
+		verify:   !res.Plan.Empty(),
+		replaced: slices.Contains(res.replaced, pki.RotationOf(topology.EtcdCA).Key()),
+		waits:    map[topology.ID]*wait{},
+		applying: semaphore.NewWeighted(atOnce), restarting: semaphore.NewWeighted(1),
 	}
 	for _, c := range r.changes.all {
 		c.moved = res.moved[c.ID()]
@@ -224,7 +228,7 @@ func (r *rollout) do(ctx context.Context, n node) error {
 // apply applies a component.
 func (r *rollout) apply(ctx context.Context, c *change) error {
 	if len(c.items) == 0 {
-		return nil
+		return r.restartTogether(ctx, c)
 	}
 	if err := r.applying.Acquire(ctx, 1); err != nil {
 		err = context.Cause(ctx)
@@ -239,6 +243,9 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 		r.failed(c.ID(), err)
 		return err
 	}
+	if err := r.restartTogether(ctx, c); err != nil {
+		return err
+	}
 	if _, outside := plan.InWorkspaces(c.items); len(outside) == 0 {
 		return nil
 	}
@@ -251,6 +258,21 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 		return r.help(ctx, c)
 	}
 	return nil
+}
+
+// restartTogether restarts all members of an etcd whose authority was replaced without a rotation. A member reads the
+// authorities that it trusts only when it starts, so that the first one with the new authority could not join the
+// others, and a roll, which waits for it, would never go on. They have no quorum until most of them have the new one.
+func (r *rollout) restartTogether(ctx context.Context, c *change) error {
+	if !r.replaced || !r.verify || c.Kind != topology.Etcd || c.Replicas < 2 || c.isNew {
+		return nil
+	}
+	r.component(c.ID(), Running, "all members restart together, because their certificate authority was replaced")
+	err := r.Runtime.ReplaceOutdated(ctx, c.Component)
+	if err != nil {
+		r.failed(c.ID(), err)
+	}
+	return err
 }
 
 // help lets a new shard start without the pauses of a kcp that has several API servers (see Client.EstablishCRDs).

@@ -146,6 +146,9 @@ type Prober interface {
 type Replacer interface {
 	// Replace replaces the pods of a component one after another, so that the others keep serving.
 	Replace(ctx context.Context, c *topology.Component) error
+	// ReplaceOutdated replaces all pods of a StatefulSet at once that are not as its current template says. It does not
+	// wait for the next ones.
+	ReplaceOutdated(ctx context.Context, c *topology.Component) error
 }
 
 // Scaler changes how many replicas of a component run.

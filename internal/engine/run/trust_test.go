@@ -2,7 +2,9 @@ package run_test
 
 import (
 	"encoding/base64"
+	"errors"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -143,6 +145,47 @@ func TestLostAuthorities(t *testing.T) {
 		require.NotEqual(t, before.Fingerprints(), w.rt.PKI().Fingerprints())
 		w.up.Options.ReplaceAuthorities = false
 		require.True(t, w.mustRun(t).Plan.Empty())
+	})
+}
+
+// A member of an etcd reads the authorities that it trusts only when it starts. If the authority is replaced, the first
+// member of a roll could not join the others, so all of them start again together, also if a run was interrupted.
+func TestMembersRestartTogetherIfTheirAuthorityIsReplaced(t *testing.T) {
+	const spec = minimal + "spec: {etcd: {managed: {replicas: 3}}, " +
+		"cacheServer: {etcd: {managed: {replicas: 1}}}, shards: [{name: alpha}]}\n"
+	together := func(w *world) []string { return slices.Sorted(filter(w.rt.Calls(), "ReplaceOutdated")) }
+	inWorld(t, spec, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Empty(t, together(w))
+		w.rt.OtherRun(w.lost())
+		w.up.Options.ReplaceAuthorities = true
+		boom := errors.New("the run is interrupted")
+		w.rt.On("Apply etcd/root", func() error { return boom })
+		_, err := w.run(t)
+		require.ErrorContains(t, err, boom.Error())
+		require.Empty(t, together(w), "its StatefulSet is the previous one")
+
+		w.up.Options.ReplaceAuthorities = false
+		w.rt.On("Apply etcd/root", func() error { return nil })
+		w.rt.On("ReplaceOutdated etcd/root", func() error { return boom })
+		_, err = w.run(t)
+		require.ErrorContains(t, err, boom.Error())
+		w.rt.On("ReplaceOutdated etcd/root", func() error { return nil })
+		w.mustRun(t)
+		require.Equal(t, []string{"ReplaceOutdated etcd/alpha", "ReplaceOutdated etcd/root"}, together(w))
+		require.Contains(t, w.of("etcd/root"),
+			"running all members restart together, because their certificate authority was replaced")
+
+		w.up.Options.Renew = func(pki.Cert) bool { return true }
+		require.Positive(t, w.mustRun(t).PKI.Renewed())
+		require.Empty(t, together(w), "it was replaced everywhere")
+		w.up.Options.Renew = nil
+		rotate, _, _ := w.rotation(pki.RotationOf(topology.EtcdCA))
+		w.rt.Forget()
+		_, err = rotate.Run(t.Context())
+		require.NoError(t, err)
+		require.NoError(t, rotate.Finish(t.Context()))
+		require.Empty(t, together(w), "in a rotation, members trust each other")
 	})
 }
 

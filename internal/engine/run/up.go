@@ -131,6 +131,8 @@ type Result struct {
 	// moved are the front-proxies that must restart, by the shard whose base URL has changed. The record of the
 	// finished run only has those that could not be reached.
 	moved map[topology.ID][]topology.ID
+	// replaced are the authorities that the run replaces without a rotation, by pki.Rotation.Key.
+	replaced []string
 	// partial means that the setup has changes that the run does not apply, because it is limited to components.
 	partial bool
 	// Refused is why a run that is not dry would be refused: clusters that cannot be reached. Nil: it would not.

@@ -12,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
@@ -27,6 +28,9 @@ import (
 
 // replaceTimeout is how long it may take until all pods of a component are replaced.
 const replaceTimeout = 5 * time.Minute
+
+// labelRevision is the label of a pod of a StatefulSet with the revision of the template that it was created from.
+const labelRevision = "controller-revision-hash"
 
 // pods connects to the pods of components, replaces them, and copies their logs.
 type pods struct {
@@ -111,6 +115,51 @@ func (p *pods) replace(ctx context.Context, c *topology.Component) error {
 		}
 	}
 	return nil
+}
+
+// replaceOutdated deletes all pods of a StatefulSet at once that are not of its current revision. Its controller then
+// creates them from the current template.
+func (p *pods) replaceOutdated(ctx context.Context, c *topology.Component) error {
+	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
+	defer cancel()
+	cl, err := p.clusters.ofComponent(ctx, c)
+	if err != nil {
+		return err
+	}
+	revision, err := awaitRevision(ctx, cl, c.Object())
+	if err != nil {
+		return err
+	}
+	all, err := cl.Pods(ctx, labels.SelectorFromSet(c.Selector()).String())
+	if err != nil {
+		return err
+	}
+	for _, pod := range all {
+		if pod.DeletionTimestamp != nil || pod.Labels[labelRevision] == revision {
+			continue
+		}
+		if err := deletePod(ctx, cl, pod); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// awaitRevision returns the current revision of a StatefulSet as soon as its controller has seen the last change: until
+// then, it would create pods from the previous template.
+func awaitRevision(ctx context.Context, cl *cluster.Client, name string) (revision string, err error) {
+	return revision, cl.WaitFor(ctx, func() (string, error) {
+		o, err := cl.Get(ctx, kind.StatefulSet, name)
+		if err != nil || o == nil {
+			return "StatefulSet/" + name, err
+		}
+		observed, _, _ := unstructured.NestedInt64(o.Object, "status", "observedGeneration")
+		revision, _, _ = unstructured.NestedString(o.Object, "status", "updateRevision")
+		if observed < o.GetGeneration() || revision == "" {
+			return fmt.Sprintf("the controller of StatefulSet/%s to see its change", name), nil
+		}
+		return "", nil
+	})
 }
 
 // waitReplaced waits until all replicas of a component are ready, not counting a pod that was deleted.

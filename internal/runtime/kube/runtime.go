@@ -374,6 +374,11 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	return r.pods.replace(cluster.Quiet(ctx), c)
 }
 
+// ReplaceOutdated deletes all pods of a StatefulSet at once that are not as its current template says.
+func (r *Runtime) ReplaceOutdated(ctx context.Context, c *topology.Component) error {
+	return r.pods.replaceOutdated(cluster.Quiet(ctx), c)
+}
+
 // Logs copies the logs of all containers of a component's pods. If there are several, each line begins with its source,
 // as with kubectl logs --prefix. With Follow it continues until ctx ends, also with containers that start later.
 func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {

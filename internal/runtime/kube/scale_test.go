@@ -1,8 +1,10 @@
 package kube
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"testing"
 	"time"
 
@@ -21,12 +23,7 @@ func TestTheStateAfterScaleIsNotFromBefore(t *testing.T) {
 	const path = "apis/apps/v1/deployments"
 	s := fakeapi.New(t)
 	top := topologytest.Build(t, "")
-	r, err := New(top, Options{Version: "test", Now: time.Now, API: func(topology.Cluster) (*API, error) {
-		d, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
-		return &API{Context: "c", Dynamic: d, HTTP: s.Client()}, err
-	}})
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	r := runtimeOn(t, s, top)
 	labels, err := json.Marshal(top.Root().Labels())
 	require.NoError(t, err)
 	s.Apply(t, "", path, fmt.Sprintf("{apiVersion: apps/v1, kind: Deployment, metadata: {name: %s, namespace: kcp, labels: %s}, spec: {replicas: 3}}",
@@ -47,4 +44,48 @@ func TestTheStateAfterScaleIsNotFromBefore(t *testing.T) {
 	st, err := r.State(t.Context(), top.Root())
 	require.NoError(t, err)
 	require.Equal(t, ready.RolloutNotStarted, st.Reason)
+}
+
+// runtimeOn returns a runtime whose only cluster is a fake.
+func runtimeOn(t *testing.T, s *fakeapi.Server, top *topology.Topology) *Runtime {
+	t.Helper()
+	r, err := New(top, Options{Version: "test", Now: time.Now, API: func(topology.Cluster) (*API, error) {
+		d, err := dynamic.NewForConfig(&rest.Config{Host: s.URL})
+		return &API{Context: "c", Dynamic: d, HTTP: s.Client()}, err
+	}})
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, r.Close()) })
+	return r
+}
+
+// All pods of the previous revision go at once, but only after the controller of the StatefulSet knows the next one.
+func TestOutdatedPodsAreReplacedTogether(t *testing.T) {
+	const sets, pods = "apis/apps/v1/statefulsets", "api/v1/pods"
+	s := fakeapi.New(t)
+	top := topologytest.Build(t, "spec: {etcd: {managed: {replicas: 3}}}\n")
+	r, etcd := runtimeOn(t, s, top), top.Component("etcd/root")
+	name := etcd.Object()
+	for i, revision := range []string{"r1", "r1", "r2"} {
+		all := map[string]string{labelRevision: revision}
+		maps.Copy(all, etcd.Labels())
+		labels, err := json.Marshal(all)
+		require.NoError(t, err)
+		s.Apply(t, "", pods, fmt.Sprintf("{apiVersion: v1, kind: Pod, metadata: {name: %s-%d, namespace: kcp, labels: %s}}",
+			name, i, labels))
+	}
+	set := func(spec string) {
+		s.Apply(t, "", sets, fmt.Sprintf(
+			"{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: %s, namespace: kcp}, %s}", name, spec))
+	}
+	set("spec: {replicas: 3}")
+	generation := s.Get("", sets, "kcp", name).GetGeneration()
+	set(fmt.Sprintf("status: {observedGeneration: %d, updateRevision: r1}", generation-1))
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	require.ErrorContains(t, r.ReplaceOutdated(short, etcd), "the controller of StatefulSet/"+name)
+	require.Len(t, s.Names("", pods), 3)
+
+	set(fmt.Sprintf("status: {observedGeneration: %d, updateRevision: r2}", generation))
+	require.NoError(t, r.ReplaceOutdated(t.Context(), etcd))
+	require.Equal(t, []string{"kcp/" + name + "-2"}, s.Names("", pods))
 }

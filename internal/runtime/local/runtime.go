@@ -357,6 +357,9 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	})
 }
 
+// ReplaceOutdated does nothing: on this machine a component is one process.
+func (r *Runtime) ReplaceOutdated(context.Context, *topology.Component) error { return nil }
+
 // Dial connects to the port of a component.
 func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
 	conn, err := (&net.Dialer{}).DialContext(ctx, "tcp", ports.Address(c.Port))

@@ -20,6 +20,11 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	return r.write(ctx, "Replace "+string(c.ID()))
 }
 
+// ReplaceOutdated only records the call.
+func (r *Runtime) ReplaceOutdated(ctx context.Context, c *topology.Component) error {
+	return r.write(ctx, "ReplaceOutdated "+string(c.ID()))
+}
+
 // Read returns an object that was applied, or one of Made.
 func (r *Runtime) Read(
 	ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string,
