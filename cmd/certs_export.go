@@ -4,12 +4,16 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
+	"github.com/kcpctl/kcpctl/internal/engine/backup"
+	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -75,6 +79,8 @@ type certsImportOptions struct {
 	env   *Env
 	setup setupFlags
 	dir   string
+	// identity is a file with a private key, for the PKI in a backup of kcpctl.
+	identity string
 	// fromCluster reads the Secrets of kcp-operator instead of a directory.
 	fromCluster bool
 	// replace replaces authorities and keys that the setup has.
@@ -85,7 +91,7 @@ type certsImportOptions struct {
 func newCertsImportCmd(env *Env) *cobra.Command {
 	o := &certsImportOptions{env: env}
 	c := &cobra.Command{
-		Use:   "import {DIR | --from-cluster}",
+		Use:   "import {DIR | BACKUP --identity FILE | --from-cluster}",
 		Short: "Import your own authorities and service-account keys, or a backup",
 		Long: `Add the authorities and keys of a directory to the setup's PKI. kcpctl up creates those that are
 missing. A certificate without its private key is accepted; you must then put the certificates that it
@@ -93,12 +99,16 @@ signs into the PKI store yourself. Import does not replace an authority that the
 use rotate-ca --from. Only if that authority has expired or is lost, use --replace-authorities, and then
 up --replace-authorities.
 
+With --identity, the argument is a backup of kcpctl backup create, and the authorities and keys in it are
+imported. It changes no data, and kcp keeps serving.
+
 With --from-cluster, it takes over those of the installation of kcp-operator from which the setup was
 imported (spec.takeOver), in the home namespace: its server, client and requestheader CAs, which are
 intermediates under one root, and the service-account keys of its shards. That of the root shard signs
 from then on.
 ` + pkiFilesHelp,
 		Example: `  kcpctl certs import pki-backup
+  kcpctl certs import ./backups/demo-20261123T221500Z --identity key.txt
   kcpctl certs import --from-cluster`,
 		Args: func(c *cobra.Command, args []string) error {
 			if o.fromCluster {
@@ -120,6 +130,9 @@ from then on.
 	listUnder(c.Flags(), GroupRisk, record.FlagReplaceAuthorities)
 	c.Flags().BoolVar(&o.fromCluster, "from-cluster", false,
 		"take over the authorities and keys of a kcp-operator installation")
+	c.Flags().StringVar(&o.identity, "identity", "",
+		"import from a backup of kcpctl: file with a private key of age that decrypts it")
+	c.MarkFlagsMutuallyExclusive("identity", "from-cluster")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be imported, and change nothing")
 	return c
 }
@@ -195,11 +208,35 @@ func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, 
 		}
 		return installation.PKI(ctx, origin)
 	}
+	if o.identity != "" {
+		return o.readBackup(ctx)
+	}
 	from, err := pki.DirectoryStore(o.dir).Load(ctx)
 	if err == nil && len(from.Fingerprints()) == 0 {
-		err = clierr.New(clierr.BadInput, "run kcpctl certs import --help to see which files it reads",
-			"%s holds no authorities and no keys", o.dir)
+		hint := "run kcpctl certs import --help to see which files it reads"
+		if _, err := os.Stat(filepath.Join(o.dir, archive.FileKeys)); err == nil {
+			hint = "it is a backup: add --identity with the file with the private key of one of its recipients"
+		}
+		err = clierr.New(clierr.BadInput, hint, "%s holds no authorities and no keys", o.dir)
 	}
+	return from, err
+}
+
+// readBackup reads the authorities and keys in a backup.
+func (o *certsImportOptions) readBackup(ctx context.Context) (*pki.State, error) {
+	target, name, err := splitArchive(o.env, o.dir)
+	if err != nil {
+		return nil, err
+	}
+	m, err := archive.Load(ctx, target, name)
+	if err != nil {
+		return nil, err
+	}
+	identities, err := archive.Identities(o.identity)
+	if err != nil {
+		return nil, err
+	}
+	from, _, err := backup.Keys(ctx, target, m, identities)
 	return from, err
 }
 

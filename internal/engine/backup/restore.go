@@ -1,7 +1,6 @@
 package backup
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -322,6 +321,9 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := r.checkAuthorities(state); err != nil {
+		return err
+	}
 	key := pki.EncryptionRotation{}.Key()
 	have := state.Fingerprints()[key].All()
 	for _, f := range then.Authorities[key].All() {
@@ -354,25 +356,20 @@ func (r *Restore) hintOtherKeys() string {
 	return hint
 }
 
+// checkAuthorities refuses to stop an installation whose PKI is lost: it could not start again.
+func (r *Restore) checkAuthorities(s *pki.State) error {
+	err := r.known.CheckAuthorities(s, r.Runtime.Store().String())
+	if err == nil || len(r.manifest.Recipients) == 0 {
+		return err
+	}
+	return clierr.New(clierr.Failed, "first import the PKI from the backup with kcpctl certs import BACKUP "+
+		"--identity FILE, and rerun the command", "%w", err)
+}
+
 // keys restores the PKI, and returns the record of the backup without what describes where data was.
 func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record, error) {
 	r.step(stepKeys, run.Running, "")
-	sealed, err := r.read(ctx, archive.FileKeys)
-	if err != nil {
-		return nil, err
-	}
-	files, err := archive.Unseal(bytes.NewReader(sealed), r.Identities)
-	if err != nil {
-		return nil, err
-	}
-	restored, err := pki.Decode(files)
-	if err != nil {
-		return nil, err
-	}
-	known, err := r.recordThen(ctx)
-	if err == nil {
-		err = known.CheckAuthorities(restored, "the backup")
-	}
+	restored, known, err := Keys(ctx, r.Target, r.manifest, r.Identities)
 	if err != nil {
 		return nil, err
 	}
@@ -411,19 +408,11 @@ func (r *Restore) moved() map[topology.ID][]topology.ID {
 
 // recordThen returns the record as it was when the backup was taken.
 func (r *Restore) recordThen(ctx context.Context) (*record.Record, error) {
-	raw, err := r.read(ctx, archive.FileRecord)
+	raw, err := readFile(ctx, r.Target, r.manifest, archive.FileRecord)
 	if err != nil {
 		return nil, err
 	}
 	return record.Decode(raw)
-}
-
-// read reads a small file of the backup.
-func (r *Restore) read(ctx context.Context, name string) ([]byte, error) {
-	var buf bytes.Buffer
-	v := &Verify{Target: r.Target}
-	err := v.digest(ctx, r.manifest, name, &buf)
-	return buf.Bytes(), err
 }
 
 // stop removes everything that runs: servers would write into the data that is replaced, and what workspaces lose in it

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"filippo.io/age"
 	"github.com/stretchr/testify/require"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -297,6 +298,51 @@ func TestRestoreOfEncryptedData(t *testing.T) {
 	w.now = w.now.Add(time.Second)
 	m, err = w.create().Run(t.Context())
 	require.NoError(t, err)
+	require.NoError(t, tryRestore(t, w, m.Name))
+}
+
+// While the encryption key is being rotated, data of both keys is restored: the rotation writes it again before it
+// removes the previous key.
+func TestRestoreInTheMiddleOfARotation(t *testing.T) {
+	w := newWorld(t)
+	old, next := strings.Repeat("A", 43)+"=", strings.Repeat("B", 43)+"="
+	use := func(e pki.Encryption) {
+		e.Resources = []string{"secrets"}
+		w.state.Encryption = e
+		w.record = w.record.With(w.state, nil)
+	}
+	use(pki.Encryption{Key: old})
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	use(pki.Encryption{Key: next, Previous: old, Phase: pki.PhaseSwitch})
+	w.data["shard/alpha"] = "present data"
+	require.NoError(t, tryRestore(t, w, m.Name))
+	require.Contains(t, w.data["shard/alpha"], "secret-of-a-workspace")
+	require.EqualValues(t, 1, w.record.Restores, "the rotation does not end before it has written the data again")
+
+	use(pki.Encryption{Key: next})
+	require.ErrorContains(t, tryRestore(t, w, m.Name), "which the installation no longer has")
+}
+
+// Only the PKI is lost: the installation is not stopped, because it could not start again. The backup has the keys.
+func TestRestoreOfAnInstallationWithoutItsPKI(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	authorities := pki.Encode(w.state.Authorities())
+	w = again(t, w, false)
+	w.state = nil
+	w.fails = func(call string) error { return errors.New("it must not " + call) }
+	err = tryRestore(t, w, m.Name)
+	require.ErrorContains(t, err, "the PKI store (memory) is empty")
+	require.Contains(t, clierr.Hint(err), "kcpctl certs import BACKUP --identity FILE")
+	require.Equal(t, "present data", w.data["shard/alpha"])
+
+	state, known, err := backup.Keys(t.Context(), w.target, m, []age.Identity{w.key})
+	require.NoError(t, err)
+	require.Equal(t, w.record.Installation, known.Installation)
+	require.Equal(t, authorities, pki.Encode(state))
+	w.state, w.fails = state, nil
 	require.NoError(t, tryRestore(t, w, m.Name))
 }
 
