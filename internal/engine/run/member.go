@@ -197,9 +197,22 @@ func noMajority(c *topology.Component, s *census) error {
 			why = append(why, fmt.Sprintf("\n    %s: %s", m.Pod, m.Reason))
 		}
 	}
-	return clierr.New(clierr.Failed, "restore the other members first: see kcpctl logs "+string(c.ID())+
-		"; if their data is lost too, restore a backup (kcpctl restore) or a snapshot (etcdutl snapshot restore)",
+	return clierr.New(clierr.Failed, "start the other members first: see kcpctl logs "+string(c.ID())+
+		"; if their data is lost, "+bringBack(c, slices.ContainsFunc(s.members, EtcdMember.hasData)),
 		"%s has no majority: %d of %d members are healthy%s", c.ID(), s.healthy(), c.Replicas, strings.Join(why, ""))
+}
+
+// bringBack is how an etcd gets its data again after most members have lost it: from a backup, or from a member that
+// still has it.
+func bringBack(c *topology.Component, kept bool) string {
+	if c.ID().EtcdOwner().Kind() == topology.CacheServer {
+		return "run kcpctl restore BACKUP, with which the cache server begins empty, and the shards fill it"
+	}
+	restore := "bring it back with kcpctl restore BACKUP --shard " + c.ID().Name()
+	if kept {
+		return "back up what is left with kcpctl backup create --shard " + c.ID().Name() + ", and " + restore
+	}
+	return restore
 }
 
 // Client returns a client of a member of an etcd that has everything the etcd has acknowledged: a healthy one, if
@@ -229,10 +242,13 @@ func (m *Members) Client(ctx context.Context, c *topology.Component) (client *et
 	return client, doubt, err
 }
 
+// hasData reports whether a member answers, and has all data that it has acknowledged.
+func (m EtcdMember) hasData() bool { return !m.Learner && m.DBSize > 0 }
+
 // worth orders members by how well they serve a copy of the data; 0 is one that does not.
 func (m EtcdMember) worth() int {
 	switch {
-	case m.Learner, m.DBSize == 0:
+	case !m.hasData():
 		return 0
 	case !m.Healthy:
 		return 1

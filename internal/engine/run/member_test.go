@@ -168,11 +168,13 @@ func TestReplaceMemberRefuses(t *testing.T) {
 		},
 		"an etcd without a majority": {
 			text: threeMembers, lose: func(e *fakeetcd.Etcd) { e.Lose(1); e.Stop(2) },
-			want: "etcd/root has no majority: 0 of 3 members are healthy\n    demo-etcd-root-0: etcdserver: request timed out", hint: "snapshot",
+			want: "etcd/root has no majority: 0 of 3 members are healthy\n    demo-etcd-root-0: etcdserver: request timed out",
+			hint: "bring it back with kcpctl restore BACKUP --shard root",
 		},
 		"an etcd of one member": {
 			text: minimal, lose: func(e *fakeetcd.Etcd) { e.Lose(0) },
-			want: "etcd/root has only one member: no other member has its data", hint: "restore a snapshot",
+			want: "etcd/root has only one member: no other member has its data",
+			hint: "restore a backup of its volume, or bring it back with kcpctl restore BACKUP --shard root",
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

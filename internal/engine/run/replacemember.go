@@ -62,7 +62,7 @@ func CheckReplaceable(c *topology.Component) error {
 	if c.Replicas > 1 {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "restore a snapshot of its volume, or a backup (kcpctl restore)",
+	return clierr.New(clierr.Failed, "restore a backup of its volume, or "+bringBack(c, false),
 		"%s has only one member: no other member has its data, so a new one could not copy it", c.ID())
 }
 
