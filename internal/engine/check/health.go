@@ -24,16 +24,21 @@ var Health = []Check{
 		run: readyz,
 		Explanation: "Every kcp server is asked for /readyz?verbose, and every managed etcd for /health, through " +
 			"the runtime: by port-forward on a cluster. The failing parts are listed.",
-		Fix: "see kcpctl logs COMPONENT: the failing part logs the reason",
+		Fix: "see kcpctl logs COMPONENT: the failing part logs the reason; for ALARM NOSPACE of an etcd, see " +
+			"kcpctl explain KCP103",
 	},
 	{
 		ID: "KCP103", Category: catComponents, Title: "managed etcds have room",
 		run: room,
 		Explanation: "The size of the database of every managed etcd is compared with its quota (etcd.managed.quota, " +
 			"by default 2 GiB). At the quota, etcd accepts no more writes, and nothing in the workspaces of the " +
-			"shard can be created or changed. Deleted objects count until the database is defragmented.",
-		Fix: "raise etcd.managed.quota and run kcpctl up, which restarts the etcd; or delete objects and ten minutes " +
-			"later, when kcp has compacted the etcd, defragment each member: kubectl exec POD -- etcdctl defrag",
+			"shard can be created or changed, until the alarm NOSPACE is disarmed, even if the quota is raised " +
+			"(KCP102 reports the alarm). Deleted objects count until the database is defragmented.",
+		Fix: "below the quota, raise etcd.managed.quota and run kcpctl up, which restarts the etcd; or delete " +
+			"objects and ten minutes later, when kcp has compacted the etcd, defragment each member: kubectl exec " +
+			"POD -- etcdctl defrag; at the quota, do one of the two, but compact the etcd first, which kcp cannot " +
+			"do then, and end with: kubectl exec POD -- etcdctl alarm disarm; see Defragmentation in " +
+			"docs/production.md",
 	},
 	{
 		ID: "KCP111", Category: catConnections, Title: "every server presents its own certificate",
