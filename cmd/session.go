@@ -310,7 +310,7 @@ func (s *session) rootShard(ctx context.Context) (*kcp.Client, error) {
 
 // owner is the installation in whose name contexts of kubeconfigs are written.
 func (s *session) owner(state *pki.State) kubeconfig.Owner {
-	return kubeconfig.Owner{Setup: s.topology.Name, Installation: state.Installation.ID}
+	return kubeconfig.Owner{Setup: s.topology.Name, Installation: state.Installation.ID, Local: s.topology.Local()}
 }
 
 // upRun is a run of up as part of a command.

@@ -49,6 +49,8 @@ users:
       interactiveMode: Never
 `
 
+func owner(setup, id string) Owner { return Owner{Setup: setup, Installation: id} }
+
 func user(name, url string) []byte { return userOf(name, url, authority("ca")) }
 
 func userOf(name, url string, ca []byte) []byte {
@@ -140,6 +142,26 @@ func TestMergeReplacesItsOwn(t *testing.T) {
 	after, err := os.Stat(path)
 	require.NoError(t, err)
 	require.True(t, os.SameFile(before, after), "nothing to change, nothing written")
+}
+
+// A copy on this machine has the ID and the authorities of the original. Its entries are others.
+func TestEntriesOfACopyAreNotThoseOfTheOriginal(t *testing.T) {
+	path := write(t, theirs)
+	original := Owner{Setup: "demo", Installation: "1"}
+	local := Owner{Setup: "demo", Installation: "1", Local: true}
+	_, err := Merge(t.Context(), path, user("admin", "https://kcp"), MergeOptions{Owner: original, Use: true})
+	require.NoError(t, err)
+	admin := user("admin", "https://127.0.0.1:6443")
+	_, err = Merge(t.Context(), path, admin, MergeOptions{Owner: local})
+	require.Equal(t, clierr.Conflict, clierr.Code(err))
+	require.ErrorContains(t, err, "They belong to installation 1 at https://kcp")
+	before := read(t, path)
+	_, err = Merge(t.Context(), path, admin, MergeOptions{Owner: local, ContextName: "copy"})
+	require.NoError(t, err)
+	gone, err := Remove(t.Context(), path, RemoveOptions{Owner: local, ServerCA: authority("ca")})
+	require.NoError(t, err)
+	require.Equal(t, []string{"copy", "copy-base"}, gone)
+	require.Equal(t, before, read(t, path))
 }
 
 func TestMergeRefusesForeignEntries(t *testing.T) {
@@ -238,7 +260,7 @@ func merged(t *testing.T, o Owner, url string, ca []byte) string {
 // Two installations can have the same name, for instance on a cluster and on a machine, or in staging and in
 // production. Neither replaces the entries of the other.
 func TestMergeKnowsInstallations(t *testing.T) {
-	old, first, second := Owner{Setup: "demo"}, Owner{"demo", "1"}, Owner{"demo", "2"}
+	old, first, second := Owner{Setup: "demo"}, owner("demo", "1"), owner("demo", "2")
 	ca := authority("a")
 	for name, tc := range map[string]struct {
 		was, is        Owner
@@ -290,7 +312,7 @@ func TestMergeKeepsAnUnusedUser(t *testing.T) {
 	cfg := read(t, path)
 	maps.DeleteFunc(cfg.Contexts, func(n string, _ *api.Context) bool { return strings.HasPrefix(n, "demo") })
 	require.NoError(t, clientcmd.WriteToFile(*cfg, path))
-	o := MergeOptions{Owner: Owner{"demo", "1"}, ContextName: "demo"}
+	o := MergeOptions{Owner: owner("demo", "1"), ContextName: "demo"}
 	_, err := Merge(t.Context(), path, userOf("admin", "https://kcp", authority("a")), o)
 	require.ErrorContains(t, err, `user "demo-admin"`)
 	require.NotContains(t, err.Error(), `context "demo`)
@@ -305,13 +327,13 @@ func TestRemoveKnowsInstallations(t *testing.T) {
 		o    RemoveOptions
 		gone bool
 	}{
-		"the same":                        {Owner{"demo", "1"}, RemoveOptions{Owner{"demo", "1"}, nil}, true},
-		"another":                         {Owner{"demo", "2"}, RemoveOptions{Owner{"demo", "1"}, ca}, false},
-		"of an earlier release":           {Owner{"demo", ""}, RemoveOptions{Owner{"demo", "1"}, authority("b", "a")}, true},
-		"of an earlier release, other CA": {Owner{"demo", ""}, RemoveOptions{Owner{"demo", "1"}, authority("b")}, false},
-		"of an earlier release, no CA":    {Owner{"demo", ""}, RemoveOptions{Owner{"demo", "1"}, nil}, false},
-		"another setup":                   {Owner{"other", "1"}, RemoveOptions{Owner{"demo", "1"}, ca}, false},
-		"no setup":                        {Owner{"demo", "1"}, RemoveOptions{ServerCA: ca}, false},
+		"the same":                        {owner("demo", "1"), RemoveOptions{owner("demo", "1"), nil}, true},
+		"another":                         {owner("demo", "2"), RemoveOptions{owner("demo", "1"), ca}, false},
+		"of an earlier release":           {owner("demo", ""), RemoveOptions{owner("demo", "1"), authority("b", "a")}, true},
+		"of an earlier release, other CA": {owner("demo", ""), RemoveOptions{owner("demo", "1"), authority("b")}, false},
+		"of an earlier release, no CA":    {owner("demo", ""), RemoveOptions{owner("demo", "1"), nil}, false},
+		"another setup":                   {owner("other", "1"), RemoveOptions{owner("demo", "1"), ca}, false},
+		"no setup":                        {owner("demo", "1"), RemoveOptions{ServerCA: ca}, false},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := merged(t, tc.was, "https://kcp", ca)

@@ -20,6 +20,7 @@ const extension = "kcpctl.dev"
 type marker struct {
 	Setup        string `json:"setup"`
 	Installation string `json:"installation,omitempty"`
+	Local        bool   `json:"local,omitempty"`
 }
 
 // Owner is an installation of a setup. Setups of the same name, for instance on a cluster and with --local, are
@@ -29,6 +30,8 @@ type Owner struct {
 	Setup string
 	// Installation is its ID. It is empty if the installation has no ID.
 	Installation string
+	// Local means that it runs on a machine. A copy there, restored from a backup, has the ID of the original.
+	Local bool
 }
 
 func (o Owner) mark() map[string]runtime.Object {
@@ -60,7 +63,7 @@ func (o Owner) owns(ext map[string]runtime.Object, clusters []*api.Cluster, ours
 	case o.Setup == "" || is.Setup != o.Setup:
 		return false
 	case is.Installation != "" && o.Installation != "":
-		return is.Installation == o.Installation
+		return is.Installation == o.Installation && is.Local == o.Local
 	}
 	return len(clusters) > 0 && !slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return !ours(c) })
 }

@@ -10,7 +10,7 @@ import (
 
 // A rotation changes the entries of its installation, and no others. Certificates that are not those of the setup stay.
 func TestRefresh(t *testing.T) {
-	owner := Owner{"demo", "1"}
+	owner := owner("demo", "1")
 	before, after := authority("old"), authority("new")
 	for name, tc := range map[string]struct {
 		was     Owner
@@ -22,9 +22,9 @@ func TestRefresh(t *testing.T) {
 		"own":              {owner, authority("old"), RefreshOptions{}, authority("new"), []string{"demo", "demo-base"}},
 		"with another":     {owner, authority("public", "old"), RefreshOptions{}, authority("new", "public"), []string{"demo", "demo-base"}},
 		"another one only": {owner, authority("public"), RefreshOptions{}, authority("public"), nil},
-		"same name":        {Owner{"demo", "2"}, authority("old"), RefreshOptions{}, authority("old"), nil},
-		"another setup":    {Owner{"other", "1"}, authority("old"), RefreshOptions{}, authority("old"), nil},
-		"no ID":            {Owner{"demo", ""}, authority("old"), RefreshOptions{}, authority("old"), nil},
+		"same name":        {owner("demo", "2"), authority("old"), RefreshOptions{}, authority("old"), nil},
+		"another setup":    {owner("other", "1"), authority("old"), RefreshOptions{}, authority("old"), nil},
+		"no ID":            {owner("demo", ""), authority("old"), RefreshOptions{}, authority("old"), nil},
 	} {
 		t.Run(name, func(t *testing.T) {
 			path := merged(t, tc.was, "https://kcp", tc.ca)
