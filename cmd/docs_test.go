@@ -163,6 +163,22 @@ func TestDocumentedSources(t *testing.T) {
 	require.ElementsMatch(t, append(both, row("variables only")...), environment.settable(docsRoot()))
 }
 
+// The page names all commands that print events.
+func TestCommandsWithEventsAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/machines.md")
+	require.NoError(t, err)
+	_, row, ok := strings.Cut(string(text), "| [`events`](schemas/events.json) | ")
+	require.True(t, ok)
+	row, _, _ = strings.Cut(row, ": see ")
+	var have []string
+	for _, c := range all(docsRoot()) {
+		if f := c.Flags().Lookup("output"); f != nil && f.Annotations[reportsEvents] != nil {
+			have = append(have, "`"+strings.TrimPrefix(c.CommandPath(), "kcpctl ")+"`")
+		}
+	}
+	require.ElementsMatch(t, have, strings.Split(row, ", "))
+}
+
 // The help and the page give each exit code the same meaning.
 func TestExitCodesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/machines.md")
