@@ -24,7 +24,7 @@ type restoreOptions struct {
 	archive  string
 	shards   []string
 	identity string
-	// instead are the backups whose interrupted restores this one takes the place of.
+	// instead are the backups whose interrupted restores this one replaces.
 	instead []string
 	image   string
 	dryRun  bool

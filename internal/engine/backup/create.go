@@ -115,8 +115,8 @@ func (c *Create) discard(ctx context.Context, m *archive.Manifest) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), discardTime)
 	defer cancel()
 	if err := archive.Delete(ctx, c.Target, m.Name); err != nil {
-		c.emit(run.Event{Scope: run.Note, Message: fmt.Sprintf("what was written of backup %s is still in %s: %s", m.Name,
-			c.Target, run.FirstLine(err))})
+		message := fmt.Sprintf("a part of backup %s is still in %s: %s", m.Name, c.Target, run.FirstLine(err))
+		c.emit(run.Event{Scope: run.Note, Message: message})
 	}
 }
 

@@ -345,13 +345,13 @@ func (r *Restore) checkEncryption(ctx context.Context) error {
 	return nil
 }
 
-// hintOtherKeys is the next step for a backup whose keys the installation does not have. If an interrupted restore of
-// another backup has restored the keys, only they exist.
+// hintOtherKeys is the next step for a backup whose keys the installation does not have: they may be the keys of another
+// backup, whose restore was interrupted.
 func (r *Restore) hintOtherKeys() string {
 	hint := "use a backup that was taken after kcpctl encryption rotate"
 	if r.known.Restoring != "" && r.known.Restoring != r.Name {
-		hint += "; if the interrupted restore of " + r.known.Restoring + " has restored a lost installation, " +
-			"delete what it has restored with kcpctl down --purge, and run the command again"
+		hint += "; if the installation was lost before the interrupted restore of " + r.known.Restoring +
+			", delete what that has restored with kcpctl down --purge, and run the command again"
 	}
 	return hint
 }
