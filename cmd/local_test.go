@@ -73,14 +73,14 @@ func TestEphemeralIsRemovedAfterEachError(t *testing.T) {
 		"failed": errors.New("failed"), "a conflict": clierr.New(clierr.Conflict, "", "another manager owns a field"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			o := &upOptions{}
+			o := &upOptions{ephemeral: true}
 			s := &session{
 				runtime: local.New(top, layout, local.Options{Now: time.Now}), topology: top, layout: layout,
 				flags: &setupFlags{file: "kcp.yaml"},
 			}
 			require.NoError(t, o.makeEphemeral(s))
 			require.DirExists(t, layout.Dir)
-			require.ErrorIs(t, o.endEphemeral(t.Context(), s, failure), failure)
+			require.ErrorIs(t, o.remain(t.Context(), s, failure), failure)
 			require.NoDirExists(t, layout.Dir)
 		})
 	}

@@ -226,6 +226,12 @@ func (o *upOptions) run(ctx context.Context) error {
 	if err == nil {
 		err = res.Refused // after what a dry run has shown
 	}
+	return o.remain(ctx, s, err)
+}
+
+// remain keeps a run in the foreground, and ends what it has begun. What has failed does not matter: a conflict, for
+// instance, can also come after the start of all components.
+func (o *upOptions) remain(ctx context.Context, s *session, err error) error {
 	switch {
 	case o.ephemeral:
 		return o.endEphemeral(ctx, s, err)

@@ -96,7 +96,7 @@ func (i *Installation) Objects(ctx context.Context, rootShard string) ([]unstruc
 	return all, i.addTags(ctx, all)
 }
 
-// addTags adds the image tag that the servers of an object run, if the object has none: the default differs
+// addTags adds the image tag that the servers of an object run, unless the object has a tag: the default differs
 // between releases of kcp-operator.
 func (i *Installation) addTags(ctx context.Context, all []unstructured.Unstructured) error {
 	for _, o := range all {
