@@ -10,7 +10,7 @@ import (
 
 // A rotation changes the entries of its installation, and no others. Certificates that are not those of the setup stay.
 func TestRefresh(t *testing.T) {
-	owner := owner("demo", "1")
+	own := owner("demo", "1")
 	before, after := authority("old"), authority("new")
 	for name, tc := range map[string]struct {
 		was     Owner
@@ -19,9 +19,9 @@ func TestRefresh(t *testing.T) {
 		want    []byte
 		updated []string
 	}{
-		"own":              {owner, authority("old"), RefreshOptions{}, authority("new"), []string{"demo", "demo-base"}},
-		"with another":     {owner, authority("public", "old"), RefreshOptions{}, authority("new", "public"), []string{"demo", "demo-base"}},
-		"another one only": {owner, authority("public"), RefreshOptions{}, authority("public"), nil},
+		"own":              {own, authority("old"), RefreshOptions{}, authority("new"), []string{"demo", "demo-base"}},
+		"with another":     {own, authority("public", "old"), RefreshOptions{}, authority("new", "public"), []string{"demo", "demo-base"}},
+		"another one only": {own, authority("public"), RefreshOptions{}, authority("public"), nil},
 		"same name":        {owner("demo", "2"), authority("old"), RefreshOptions{}, authority("old"), nil},
 		"another setup":    {owner("other", "1"), authority("old"), RefreshOptions{}, authority("old"), nil},
 		"no ID":            {owner("demo", ""), authority("old"), RefreshOptions{}, authority("old"), nil},
@@ -30,7 +30,7 @@ func TestRefresh(t *testing.T) {
 			path := merged(t, tc.was, "https://kcp", tc.ca)
 			content, err := os.ReadFile(path)
 			require.NoError(t, err)
-			tc.o.Owner, tc.o.Server = owner, Change{before, after}
+			tc.o.Owner, tc.o.Server = own, Change{before, after}
 			got, err := Refresh(t.Context(), path, tc.o)
 			require.NoError(t, err)
 			require.Equal(t, tc.updated, got.Updated)
@@ -47,7 +47,7 @@ func TestRefresh(t *testing.T) {
 		})
 	}
 	none := filepath.Join(t.TempDir(), "no", "config")
-	_, err := Refresh(t.Context(), none, RefreshOptions{Owner: owner, Server: Change{before, after}})
+	_, err := Refresh(t.Context(), none, RefreshOptions{Owner: own, Server: Change{before, after}})
 	require.NoError(t, err)
 	require.NoDirExists(t, filepath.Dir(none))
 }
