@@ -74,7 +74,7 @@ var defects = []defect{
 	},
 	{
 		name: "an etcd gets an earlier image", file: "internal/engine/run/release.go",
-		old: "|| !next.LessThan(old) {", new: "|| !next.LessThan(old) || next.LessThan(old) {",
+		old: "if !release.Older(to, from) {", new: "if !release.Older(to, from) || release.Older(to, from) {",
 		steps: "up,down,later etcd", says: "etcd v3.99.0 is replaced",
 	}, {
 		name: "an encryption key is removed before objects are written again", file: "internal/engine/run/encryption.go",

@@ -78,9 +78,10 @@ func (r *Record) CheckEncryption(s *pki.State, store string) error {
 	if was == "" || slices.Contains(s.Fingerprints()[key].All(), was) {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "import it from a backup with kcpctl certs import",
-		"neither %s nor the configuration of the shards has the encryption key of installation %s, %s: "+
-			"without it, the data in etcd cannot be read; nothing was changed", store, r.Installation, Short(was))
+	return clierr.New(clierr.Failed, "import it from a backup with kcpctl certs import; if the Secret with the "+
+		"configuration of the shards still has it, kcpctl up --"+FlagReplaceAuthorities+" takes it from there",
+		"%s does not have the encryption key of installation %s, %s: without it, the data in etcd cannot be read; "+
+			"nothing was changed", store, r.Installation, Short(was))
 }
 
 // checkEmpty fails if a PKI is empty: the store was deleted, or is another one. It is the message of every command that
