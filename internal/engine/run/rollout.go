@@ -267,7 +267,7 @@ func (r *rollout) restartTogether(ctx context.Context, c *change) error {
 	if !r.replaced || !r.verify || c.Kind != topology.Etcd || c.Replicas < 2 || c.isNew {
 		return nil
 	}
-	r.component(c.ID(), Running, "all members restart together, because their certificate authority was replaced")
+	r.note(string(c.ID()) + ": all members restart together, because their certificate authority was replaced")
 	err := r.Runtime.ReplaceOutdated(ctx, c.Component)
 	if err != nil {
 		r.failed(c.ID(), err)

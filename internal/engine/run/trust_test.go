@@ -173,8 +173,8 @@ func TestMembersRestartTogetherIfTheirAuthorityIsReplaced(t *testing.T) {
 		w.rt.On("ReplaceOutdated etcd/root", func() error { return nil })
 		w.mustRun(t)
 		require.Equal(t, []string{"ReplaceOutdated etcd/alpha", "ReplaceOutdated etcd/root"}, together(w))
-		require.Contains(t, w.of("etcd/root"),
-			"running all members restart together, because their certificate authority was replaced")
+		require.Contains(t, w.notes(),
+			"etcd/root: all members restart together, because their certificate authority was replaced")
 
 		w.up.Options.Renew = func(pki.Cert) bool { return true }
 		require.Positive(t, w.mustRun(t).PKI.Renewed())

@@ -83,6 +83,28 @@ func TestLostMember(t *testing.T, s *Setup, ephemeral bool) {
 	Step(t, "down --purge leaves nothing", func(t *testing.T) { LeavesNothing(t, s) })
 }
 
+// TestReplacedAuthorities loses the PKI of a setup with an etcd of three members, and replaces the authorities.
+func TestReplacedAuthorities(t *testing.T, s *Setup) {
+	s.Text = fmt.Sprintf(threeMembers, s.Name, false)
+	s.Write(t, s.Text)
+	s.Up(t)
+	before := s.allHealthy(t)
+	Step(t, "the PKI is lost", func(t *testing.T) {
+		c := s.Runtime.(*Cluster)
+		c.Kubectl("delete", "secret", s.Name+"-pki", "--namespace", c.Setup).Run(t.Context(), t).OK(t)
+		s.Kcpctl(t, "up").Refused(t, 1, "is empty", "--replace-authorities")
+	})
+	Step(t, "authorities are replaced", func(t *testing.T) {
+		r := s.Kcpctl(t, "up", "--replace-authorities").OK(t)
+		require.Contains(t, r.Stderr, "all members restart together")
+		for i, m := range s.allHealthy(t) {
+			require.Equal(t, before[i].ID, m.ID, "the members keep their data")
+		}
+	})
+	Step(t, "nothing is left to do", func(t *testing.T) { s.Kcpctl(t, "diff").OK(t) })
+	Step(t, "down --purge leaves nothing", func(t *testing.T) { LeavesNothing(t, s) })
+}
+
 // etcd runs a command of kcpctl etcd.
 func (s *Setup) etcd(t *testing.T, name string, args ...string) Result {
 	t.Helper()
