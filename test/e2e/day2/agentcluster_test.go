@@ -32,7 +32,12 @@ func TestLocalAgentCluster(t *testing.T) {
 	s := framework.NewLocal(t, "agent")
 	s.Env = append(s.Env, "PATH="+framework.Given(t, "E2E_AGENT_BIN_DIR")+string(filepath.ListSeparator)+os.Getenv("PATH"))
 	workspace := regexp.MustCompile(` *workspace: root:services.*`).FindString(s.Text)
-	s.Text = strings.Replace(s.Text, workspace, "    kubeconfig: "+admin+"\n    namespace: kcp-agents", 1)
+	s.Text = strings.Replace(s.Text, workspace, "    kubeconfig: "+admin, 1)
+	s.Text = strings.Replace(s.Text, "\n  clusters:\n", `
+  external: {hostname: kcp.example.test} # for an agent on a cluster, although with --local all addresses are loopback ones
+  rootShard: {virtualWorkspaceURL: "https://root.example.test:6443"}
+  clusters:
+`, 1)
 	s.Write(t, s.Text)
 	team := []string{"--user", "e2e", "--group", "system:kcp:admin", "--workspace", "root:team-a"}
 	copies := func() ([]string, error) {

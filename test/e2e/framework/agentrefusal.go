@@ -9,6 +9,15 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+const twoShards = `shards: [{name: alpha}, {name: beta}]`
+
+// With another kubeconfig, the agent is on another cluster, as far as kcpctl knows, and dials kcp from outside.
+const twoShardsOutside = `external: {hostname: kcp.example.test}
+  rootShard: {virtualWorkspaceURL: "https://root.example.test:6443"}
+  shards:
+  - {name: alpha, virtualWorkspaceURL: "https://alpha.example.test:6443"}
+  - {name: beta, virtualWorkspaceURL: "https://beta.example.test:6443"}`
+
 // MayNot asks for the agent as a user who administers only its namespace. The cluster of kcp is used as before.
 func (a *Agents) MayNot(t *testing.T) {
 	user, at := a.Name+"-user", "namespace: "+a.Service.Namespace
@@ -21,7 +30,9 @@ func (a *Agents) MayNot(t *testing.T) {
 	a.Service.Kubectl(create...).Run(t.Context(), t).OK(t)
 	own := fmt.Sprintf("kubeconfig: %s, %s", a.Service.Kubeconfig, at)
 	require.Equal(t, 1, strings.Count(a.Text, own))
-	a.Write(t, strings.Replace(a.Text, own, fmt.Sprintf("kubeconfig: %s, %s", kubeconfig, at), 1))
+	text := strings.Replace(a.Text, own, fmt.Sprintf("kubeconfig: %s, %s", kubeconfig, at), 1)
+	require.Equal(t, 1, strings.Count(text, twoShards))
+	a.Write(t, strings.Replace(text, twoShards, twoShardsOutside, 1))
 	before := a.Written(t)
 	a.Finds(t, []string{"--pre"}, "KCP045", "fail", "clusterroles")
 	a.Kcpctl(t, "up").Refused(t, 1, "clusterroles")
