@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/retry"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/refused"
 )
 
 // Explain adds to an error what failed, on which cluster, why, and the next step. It returns errors that have been
@@ -71,9 +72,7 @@ func (c *Client) next(cluster, server string) string {
 
 // IsDenied reports whether the user lacks a permission. API servers forbid other things too, such as exceeding a quota,
 // but only the message of an authorizer begins with the user.
-func IsDenied(err error) bool {
-	return apierrors.IsForbidden(err) && strings.Contains(err.Error(), `forbidden: User "`)
-}
+func IsDenied(err error) bool { return refused.LacksRights(err) }
 
 // Rejected explains why the API server did not accept an object.
 func (c *Client) Rejected(ref plan.Ref, err error) error {
