@@ -136,7 +136,7 @@ func TestAnOrphanIsNoneAnyLonger(t *testing.T) {
 	k.sweep(t.Context())
 	require.NotEmpty(t, s.reported.Load().OrphanMessage)
 	s.kcp.Apply(t, "1a", configMaps, `{kind: ConfigMap, apiVersion: v1, metadata: {name: o0, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
-	s.eventually(func() bool { return k.up.ClassCount(api.Dependencies()[0], "") == 1 }, "a leaf is back")
+	s.eventually(func() bool { return k.up.Classes(api.Dependencies()[0])[""] == 1 }, "a leaf is back")
 	k.sweep(t.Context())
 	require.Empty(t, s.reported.Load().OrphanMessage)
 	require.Zero(t, s.reported.Load().Orphans)
@@ -178,11 +178,11 @@ kind: ConfigMap
 apiVersion: v1
 metadata: {name: late, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/leaf: "1a|shop/late"}}`,
 		namespaceOf("1a")))
-	s.eventually(func() bool { return k.down.ClassCount(api.Dependencies()[0], "") == n+1 }, "another orphan comes")
+	s.eventually(func() bool { return k.down.Classes(api.Dependencies()[0])[""] == n+1 }, "another orphan comes")
 	k.sweep(t.Context())
 	require.Len(t, s.physical.Names("", configMaps), n+2, "only those that the user has seen are released")
 	s.physical.Delete("", configMaps, namespaceOf("1a"), "late")
-	s.eventually(func() bool { return k.down.ClassCount(api.Dependencies()[0], "") == n }, "it is gone")
+	s.eventually(func() bool { return k.down.Classes(api.Dependencies()[0])[""] == n }, "it is gone")
 	k.sweep(t.Context())
 	require.Equal(t, []string{namespaceOf("1a") + "/foreign"}, s.physical.Names("", configMaps))
 	require.Empty(t, s.physical.Names("", volumes), "with the data that the message names")
@@ -249,7 +249,7 @@ func TestSpacesOfLeavesThatAreGoneAreForgotten(t *testing.T) {
 	s.leaf("2b", "web", "{}")
 	s.eventually(func() bool { k.spaces.mu.Lock(); defer k.spaces.mu.Unlock(); return len(k.spaces.known) == 2 }, "learned")
 	s.kcp.Delete("2b", deployments, "shop", "web--c1")
-	s.eventually(func() bool { return k.up.ClassCount(workloads, "") == 1 }, "its leaf is gone")
+	s.eventually(func() bool { return k.up.Classes(workloads)[""] == 1 }, "its leaf is gone")
 	k.sweep(t.Context())
 	require.Equal(t, map[string]space{namespaceOf("1a"): {"1a", "shop"}}, k.spaces.known)
 }

@@ -41,7 +41,7 @@ func (s *syncer) report() {
 	}
 	slices.SortFunc(state.Failures, cmp.Compare[string])
 	for _, r := range s.synced() {
-		state.Objects += s.up.ClassCount(r, "")
+		state.Objects += s.up.Classes(r)[""]
 	}
 	s.Report(state)
 }

@@ -159,7 +159,7 @@ func TestNothingIsRemovedWithoutALook(t *testing.T) {
 	})
 	k.tenancy.see(s.clusterWith())
 	s.eventually(func() bool {
-		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.ClassCount(api.TemplateResources()[0], "") == 1
+		return len(k.tenancy.live.Failures()) > 0 && k.tenancy.live.Classes(api.TemplateResources()[0])[""] == 1
 	}, "read in part")
 	k.tenancy.fillAll(t.Context())
 	require.NotNil(t, s.below("1a", quotas, "team"), "not everything is listed")

@@ -121,7 +121,6 @@ func (s *source) merge(next store, version uint64) (ended []Key) {
 
 // put stores an object, or removes it. The source is locked.
 func (s *source) put(k Key, h held) {
-	s.set.counts.replace(s.Resource, k, s.objects.get(k), h)
 	if h.exists() {
 		s.objects.set(k, h)
 	} else {

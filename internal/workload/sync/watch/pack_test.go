@@ -15,7 +15,7 @@ import (
 
 // newSet returns a set that is not started.
 func newSet(o Options) *Set {
-	return &Set{o: o, table: &table{}, counts: newCounts(), seed: maphash.MakeSeed()}
+	return &Set{o: o, table: &table{}, seed: maphash.MakeSeed()}
 }
 
 // unpack returns an object that was held.

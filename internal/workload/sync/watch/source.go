@@ -189,14 +189,14 @@ func (s *source) get(k Key) held {
 func (s *source) in(cluster, namespace string) []held {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	return slices.Collect(maps.Values(s.objects[space{cluster, namespace}]))
+	return slices.Collect(maps.Values(s.objects[cluster][namespace]))
 }
 
 // keysIn returns the keys of the objects of a class in a namespace of a logical cluster.
 func (s *source) keysIn(cluster, namespace, class string) (out []Key) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
-	for name, h := range s.objects[space{cluster, namespace}] {
+	for name, h := range s.objects[cluster][namespace] {
 		if h.class == class {
 			out = append(out, Key{cluster, namespace, name})
 		}
@@ -225,7 +225,6 @@ func (s *source) keys(match func(held) bool) (out []Key) {
 func (s *source) forget() []Key {
 	all := s.keys(func(held) bool { return true })
 	s.mu.Lock()
-	s.set.counts.all(s.Resource, s.objects, -1)
 	s.objects = store{}
 	clear(s.own)
 	s.line.empty(0)
@@ -269,8 +268,6 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 	s.objects = next
 	s.listed = true
 	s.stale = false
-	s.set.counts.all(s.Resource, next, 1)
-	s.set.counts.all(s.Resource, previous, -1)
 	// The keys are collected here, because the store changes after it is unlocked.
 	next.each(func(k Key, h held) {
 		if p := previous.get(k); !p.exists() || p.version != h.version {

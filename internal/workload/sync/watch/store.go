@@ -7,9 +7,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 )
 
-// space is a namespace of a logical cluster.
-type space struct{ cluster, namespace string }
-
 // held is an object as a set keeps it.
 type held struct {
 	// packed is the packed object. Empty: there is none.
@@ -61,31 +58,43 @@ func only(object map[string]any, paths [][]string) map[string]any {
 	return out
 }
 
-// store has objects by namespace and name: the objects of a namespace are read for each change in it.
-type store map[space]map[string]held
+// store has objects by logical cluster, namespace and name: the objects of a namespace are read for each change in it.
+type store map[string]map[string]map[string]held
 
-func (s store) get(k Key) held { return s[space{k.Cluster, k.Namespace}][k.Name] }
+func (s store) get(k Key) held { return s[k.Cluster][k.Namespace][k.Name] }
 
 func (s store) set(k Key, h held) {
-	at := space{k.Cluster, k.Namespace}
-	if s[at] == nil {
-		s[at] = map[string]held{}
+	if s[k.Cluster] == nil {
+		s[k.Cluster] = map[string]map[string]held{}
 	}
-	s[at][k.Name] = h
+	if s[k.Cluster][k.Namespace] == nil {
+		s[k.Cluster][k.Namespace] = map[string]held{}
+	}
+	s[k.Cluster][k.Namespace][k.Name] = h
 }
 
 func (s store) delete(k Key) {
-	at := space{k.Cluster, k.Namespace}
-	if delete(s[at], k.Name); len(s[at]) == 0 {
-		delete(s, at)
+	namespaces := s[k.Cluster]
+	if delete(namespaces[k.Namespace], k.Name); len(namespaces[k.Namespace]) == 0 {
+		delete(namespaces, k.Namespace)
+	}
+	if len(namespaces) == 0 {
+		delete(s, k.Cluster)
 	}
 }
 
 // each calls a function with all objects, in no order.
 func (s store) each(f func(Key, held)) {
-	for at, objects := range s {
+	for cluster := range s {
+		s.eachIn(cluster, f)
+	}
+}
+
+// eachIn calls a function with the objects of a logical cluster, in no order.
+func (s store) eachIn(cluster string, f func(Key, held)) {
+	for namespace, objects := range s[cluster] {
 		for name, h := range objects {
-			f(Key{at.cluster, at.namespace, name}, h)
+			f(Key{cluster, namespace, name}, h)
 		}
 	}
 }

@@ -102,8 +102,7 @@ type Set struct {
 	ctx  context.Context
 	work sync.WaitGroup
 	// table has the strings that the objects of all sources share.
-	table  *table
-	counts *counts
+	table *table
 	// selector is Options.LabelSelector.
 	selector labels.Selector
 	// seed is the seed of the hashes of versions.
@@ -138,7 +137,7 @@ func New(ctx context.Context, o Options) (*Set, error) {
 		o.Relisted = func(Source) {}
 	}
 	return &Set{
-		o: o, http: hc, ctx: ctx, table: &table{}, counts: newCounts(), seed: maphash.MakeSeed(), selector: selector,
+		o: o, http: hc, ctx: ctx, table: &table{}, seed: maphash.MakeSeed(), selector: selector,
 		sources: map[Source]*source{}, byResource: map[schema.GroupVersionResource][]*source{},
 	}, nil
 }
@@ -258,6 +257,28 @@ func (s *Set) Version(r schema.GroupVersionResource, k Key) uint64 {
 		}
 	}
 	return 0
+}
+
+// Classes returns the number of objects of a resource by class (see Options.Class). It does not unpack the objects.
+func (s *Set) Classes(r schema.GroupVersionResource) map[string]int {
+	out := map[string]int{}
+	for _, src := range s.of(r) {
+		src.each(func(_ Key, h held) { out[h.class]++ })
+	}
+	return out
+}
+
+// ClassesIn returns the number of objects of all resources in a logical cluster by class. It does not unpack the objects.
+func (s *Set) ClassesIn(cluster string) map[string]int {
+	out := map[string]int{}
+	s.mu.RLock()
+	defer s.mu.RUnlock()
+	for _, src := range s.sources {
+		src.mu.RLock()
+		src.objects.eachIn(cluster, func(_ Key, h held) { out[h.class]++ })
+		src.mu.RUnlock()
+	}
+	return out
 }
 
 // List returns the objects of a resource, in the order of their keys.
