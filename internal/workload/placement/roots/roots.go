@@ -84,13 +84,7 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 	v := s.view
 	set, err := watch.New(ctx, watch.Options{
 		Config: v.KCP, Path: watch.AllClusters, Now: v.Now, Changed: s.changed, Relisted: s.relisted,
-		Class: v.classOf,
-		State: func(src watch.Source, err error) {
-			if err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(),
-					"endpoint", src.Endpoint)
-			}
-		},
+		Class: v.classOf, State: watch.Logged(ctx),
 	})
 	if err != nil {
 		return err
@@ -106,22 +100,11 @@ func (s *Scheduler) Run(ctx context.Context) (err error) {
 				s.watch(ctx)
 			})
 	})
-	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); s.binder.queue.ShutDown(); return context.Cause(ctx) })
 	log := klog.FromContext(ctx)
-	for range workers {
-		g.Go(func() error {
-			queue.Serve(ctx, s.queue, watch.RequestTimeout, s.handle,
-				func(i item, err error, retries int) { failed(log, i, err, retries) })
-			return nil
-		})
-	}
-	for range bindWorkers {
-		g.Go(func() error {
-			queue.Serve(ctx, s.binder.queue, watch.RequestTimeout, s.binder.handle,
-				func(b binding, err error, retries int) { failed(log, b.item(), err, retries) })
-			return nil
-		})
-	}
+	queue.Run(ctx, g, workers, s.queue, s.handle,
+		func(i item, err error, retries int) { failed(log, i, err, retries) })
+	queue.Run(ctx, g, bindWorkers, s.binder.queue, s.binder.handle,
+		func(b binding, err error, retries int) { failed(log, b.item(), err, retries) })
 	s.watch(ctx)
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("schedule: %w", err)

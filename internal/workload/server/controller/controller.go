@@ -120,13 +120,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if w.set, err = watch.New(ctx, watch.Options{
-		Config: o.KCP, Now: o.Now, Changed: c.changed,
-		State: func(src watch.Source, err error) {
-			if err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource())
-			}
-			c.poke()
-		},
+		Config: o.KCP, Now: o.Now, Changed: c.changed, State: watch.Logged(ctx, c.poke),
 	}); err != nil {
 		return err
 	}

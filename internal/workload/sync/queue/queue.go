@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/client-go/util/workqueue"
 )
@@ -16,6 +17,9 @@ const (
 	LastRetry  = 30 * time.Second
 	// QuietRetries is how many retries are not reported after an error that is expected.
 	QuietRetries = 4
+	// timeout is how long the requests for an item may take, so that no worker waits for good. An API server gives up
+	// after a minute.
+	timeout = 65 * time.Second
 )
 
 // New returns a queue of client-go that serves tenants in turn, and the items of a tenant in their order. Without others,
@@ -30,10 +34,19 @@ func New[K comparable](workers int, tenant func(K) string) workqueue.TypedRateLi
 	})
 }
 
-// Serve handles the items of a queue until it is shut down, each within a timeout. Handle returns when to look at an
+// Run starts workers that serve a queue, each as Serve does. They end with the context.
+func Run[K comparable](ctx context.Context, g *errgroup.Group, workers int, q workqueue.TypedRateLimitingInterface[K],
+	handle func(context.Context, K) (time.Duration, error), failed func(K, error, int)) {
+	g.Go(func() error { <-ctx.Done(); q.ShutDown(); return context.Cause(ctx) })
+	for range workers {
+		g.Go(func() error { Serve(ctx, q, handle, failed); return nil })
+	}
+}
+
+// Serve handles the items of a queue until it is shut down, each within a time limit. Handle returns when to look at an
 // item again, or zero. After an error, it is tried again. Failed reports the error: not a conflict at first, because
 // the watch brings what another client has written.
-func Serve[K comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[K], timeout time.Duration,
+func Serve[K comparable](ctx context.Context, q workqueue.TypedRateLimitingInterface[K],
 	handle func(context.Context, K) (time.Duration, error), failed func(item K, err error, retries int)) {
 	for {
 		item, ended := q.Get()

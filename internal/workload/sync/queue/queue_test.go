@@ -261,7 +261,7 @@ func TestErrorsAreReportedAndRetried(t *testing.T) {
 		synctest.Test(t, func(t *testing.T) {
 			q, calls, reported := newQueue(2), 0, 0
 			q.Add("a/1")
-			queue.Serve(t.Context(), q, time.Minute, func(ctx context.Context, _ string) (time.Duration, error) {
+			queue.Serve(t.Context(), q, func(ctx context.Context, _ string) (time.Duration, error) {
 				_, limited := ctx.Deadline()
 				require.True(t, limited)
 				switch calls++; {

@@ -31,6 +31,9 @@ const sweepInterval = 15 * time.Second
 // policy changed.
 const refusedInterval = time.Minute
 
+// workers is the number of objects that are synced at the same time.
+const workers = 8
+
 // Options are the two sides of a syncer.
 type Options struct {
 	// KCP has the URL and the credentials of a front-proxy or a shard. The credentials are also used for virtual
@@ -46,9 +49,7 @@ type Options struct {
 	Cluster string
 	// Setup is the ID of the installation. It distinguishes the objects of several installations in a cluster.
 	Setup string
-	// Workers is the number of objects that are synced at the same time. Default: 8.
-	Workers int
-	Now     func() time.Time
+	Now   func() time.Time
 	// Begin is called before each piece of work, and the function that it returns after it. Nil ignores it.
 	Begin func(what string) (end func())
 	// Report is called when the state of the syncer may have changed. It must not block. Nil ignores it.
@@ -103,7 +104,7 @@ func newSyncer(o Options) *syncer {
 	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1)}
 	s := &syncer{
 		// A workspace with many objects, or with objects that a webhook delays, has half of the workers at most.
-		view: v, queue: queue.New(o.Workers, func(i item) string { return i.Cluster }),
+		view: v, queue: queue.New(workers, func(i item) string { return i.Cluster }),
 		latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
 	}
@@ -114,9 +115,6 @@ func newSyncer(o Options) *syncer {
 
 // Run syncs until the context ends.
 func Run(ctx context.Context, o Options) error {
-	if o.Workers == 0 {
-		o.Workers = 8
-	}
 	s := newSyncer(o)
 	g, ctx := errgroup.WithContext(ctx)
 	if err := s.connect(ctx); err != nil {
@@ -134,16 +132,10 @@ func Run(ctx context.Context, o Options) error {
 	})
 	g.Go(func() error { return s.followAPIs(ctx, follow, workspace) })
 	g.Go(func() error { s.keep(ctx); return context.Cause(ctx) })
-	g.Go(func() error { <-ctx.Done(); s.queue.ShutDown(); return context.Cause(ctx) })
-	for range o.Workers {
-		g.Go(func() error {
-			queue.Serve(ctx, s.queue, watch.RequestTimeout, s.handle, func(i item, err error, retries int) {
-				klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
-					"retries", retries)
-			})
-			return nil
-		})
-	}
+	queue.Run(ctx, g, workers, s.queue, s.handle, func(i item, err error, retries int) {
+		klog.FromContext(ctx).Error(err, "Cannot sync, retrying", "resource", i.GroupResource(), "leaf", i.Key,
+			"retries", retries)
+	})
 	if err := g.Wait(); err != nil && !errors.Is(err, context.Canceled) {
 		return fmt.Errorf("syncer of cluster %s: %w", o.Cluster, err)
 	}
@@ -152,13 +144,7 @@ func Run(ctx context.Context, o Options) error {
 
 // connect makes the clients of both sides.
 func (s *syncer) connect(ctx context.Context) (err error) {
-	state := func(src watch.Source, err error) {
-		if err != nil {
-			klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(),
-				"endpoint", src.Endpoint)
-		}
-		s.report()
-	}
+	state := watch.Logged(ctx, s.report)
 	s.up, err = watch.New(ctx, watch.Options{
 		Config: s.KCP, Path: watch.AllClusters, LabelSelector: api.LabelCluster + "=" + s.Cluster,
 		Now: s.Now, State: state,

@@ -59,13 +59,7 @@ func hashOf(value any) uint64 {
 func (t *tenancy) watch(ctx context.Context) (err error) {
 	t.live, err = watch.New(ctx, watch.Options{
 		Config: t.Physical, LabelSelector: api.LabelTemplate + "=" + t.Setup, Now: t.Now,
-		Keep: append(identity(), []string{"spec"}),
-		State: func(src watch.Source, err error) {
-			if err != nil {
-				klog.FromContext(ctx).Error(err, "Cannot watch the objects of spec.tenancy, retrying", "resource",
-					src.Resource.GroupResource())
-			}
-		},
+		Keep: append(identity(), []string{"spec"}), State: watch.Logged(ctx),
 	})
 	return err
 }

@@ -19,14 +19,11 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 )
 
 // AllClusters is the path of all logical clusters below the URL of a virtual workspace.
 const AllClusters = "/clusters/*"
-
-// RequestTimeout is how long the requests for an object may take, so that no worker waits for good. An API server gives
-// up after a minute.
-const RequestTimeout = 65 * time.Second
 
 // clusterAnnotation is the annotation with the logical cluster of an object (kcp: logicalcluster.AnnotationKey).
 const clusterAnnotation = "kcp.io/cluster"
@@ -92,6 +89,19 @@ type Options struct {
 	// called for objects that have come and gone since the watch ended. It must not block. Nil ignores it.
 	Relisted func(Source)
 	Now      func() time.Time
+}
+
+// Logged returns a function for Options.State that logs failures, and then calls others.
+func Logged(ctx context.Context, then ...func()) func(Source, error) {
+	return func(src Source, err error) {
+		if err != nil {
+			klog.FromContext(ctx).Error(err, "Cannot watch, retrying", "resource", src.Resource.GroupResource(),
+				"endpoint", src.Endpoint)
+		}
+		for _, f := range then {
+			f()
+		}
+	}
 }
 
 // Set is a set of sources with their objects. It keeps them packed, in about a tenth of the memory. Each time that an
