@@ -184,6 +184,25 @@ func PodSpec(u *unstructured.Unstructured) map[string]any {
 	return spec
 }
 
+// Visit calls a function with each object that can have the field at the end of a path, and the name of the field. A step
+// that ends with [] is a list, in all of whose items the rest of the path is meant.
+func Visit(object map[string]any, path []string, f func(at map[string]any, field string)) {
+	step, list := strings.CutSuffix(path[0], "[]")
+	if len(path) == 1 {
+		f(object, step)
+		return
+	}
+	inner := []any{object[step]}
+	if list {
+		inner, _ = object[step].([]any)
+	}
+	for _, item := range inner {
+		if next, ok := item.(map[string]any); ok {
+			Visit(next, path[1:], f)
+		}
+	}
+}
+
 // KeepsData reports whether an object has data in its cluster, so that it does not move to another one.
 func KeepsData(u *unstructured.Unstructured) bool {
 	k, _ := OfObject(u)

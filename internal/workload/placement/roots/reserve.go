@@ -9,9 +9,9 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 )
 
 const (
@@ -182,7 +182,7 @@ func (r *reserved) sweep(now time.Time) {
 
 // requestsOf returns what a replica of a workload requests.
 func requestsOf(root *unstructured.Unstructured) corev1.ResourceList {
-	object := splitter.PodSpec(root)
+	object := kinds.PodSpec(root)
 	if object == nil {
 		return nil
 	}

@@ -61,23 +61,15 @@ func KeepsData(gr schema.GroupResource) bool {
 	return k.Data == kinds.AlwaysData
 }
 
-// PodSpec returns the pod spec of a workload, or nil if its kind has no pod spec. It is not a copy.
-func PodSpec(u *unstructured.Unstructured) map[string]any { return kinds.PodSpec(u) }
-
 // Dependencies returns the objects that an object names, sorted: the objects in a pod spec, the pull secrets of a
 // ServiceAccount, the ServiceAccount of a token, the Services and certificates of an Ingress.
 func Dependencies(u *unstructured.Unstructured) []Dependency {
 	d := &collector{}
-	switch u.GroupVersionKind().GroupKind() {
-	case schema.GroupKind{Kind: "ServiceAccount"}:
-		for _, s := range objects(u.Object, "imagePullSecrets") {
-			d.add(secrets, s["name"], true)
-		}
-	case schema.GroupKind{Group: "networking.k8s.io", Kind: "Ingress"}:
-		d.ingress(object(u.Object, "spec"))
+	for _, r := range references[u.GroupVersionKind().GroupKind()] {
+		d.named(u.Object, r)
 	}
 	if _, ok := kinds.PodTemplate(u); ok {
-		d.pod(PodSpec(u))
+		d.pod(kinds.PodSpec(u))
 	}
 	if u.GetKind() == "StatefulSet" {
 		d.add(services, object(u.Object, "spec")["serviceName"], true)
@@ -92,18 +84,17 @@ func Dependencies(u *unstructured.Unstructured) []Dependency {
 // collector collects dependencies. One that is needed anywhere is not optional.
 type collector struct{ found []Dependency }
 
-func (d *collector) add(gr schema.GroupResource, name any, optional any) {
+func (d *collector) add(gr schema.GroupResource, name any, optional bool) {
 	text, _ := name.(string)
 	ref := Ref{gr, text}
 	if text == "" || kinds.IsEverywhere(gr, text) && gr != serviceAccounts {
 		return
 	}
-	isOptional, _ := optional.(bool)
 	if i := slices.IndexFunc(d.found, func(f Dependency) bool { return f.Ref == ref }); i >= 0 {
-		d.found[i].Optional = d.found[i].Optional && isOptional
+		d.found[i].Optional = d.found[i].Optional && optional
 		return
 	}
-	d.found = append(d.found, Dependency{ref, isOptional})
+	d.found = append(d.found, Dependency{ref, optional})
 }
 
 // pod collects what a pod spec names.
@@ -114,42 +105,16 @@ func (d *collector) pod(spec map[string]any) {
 	// Each namespace has the default account. It is only needed for what it brings, see adds.
 	d.add(serviceAccounts, account, account == kinds.DefaultAccount)
 	for _, r := range podReferences {
-		d.named(spec, strings.Split(r.path, "."), r)
+		d.named(spec, r)
 	}
 }
 
-// named collects the names at a path. A step that ends with [] is a list, in all of whose items the rest is meant.
-func (d *collector) named(at map[string]any, path []string, r reference) {
-	if len(path) == 1 {
-		optional := any(r.optional)
-		if !r.optional {
-			optional = at["optional"]
-		}
-		d.add(r.GroupResource, at[path[0]], optional)
-		return
-	}
-	step, list := strings.CutSuffix(path[0], "[]")
-	if !list {
-		if next := object(at, step); next != nil {
-			d.named(next, path[1:], r)
-		}
-		return
-	}
-	for _, item := range objects(at, step) {
-		d.named(item, path[1:], r)
-	}
-}
-
-func (d *collector) ingress(spec map[string]any) {
-	d.add(services, object(object(spec, "defaultBackend"), "service")["name"], false)
-	for _, rule := range objects(spec, "rules") {
-		for _, path := range objects(object(rule, "http"), "paths") {
-			d.add(services, object(object(path, "backend"), "service")["name"], false)
-		}
-	}
-	for _, tls := range objects(spec, "tls") {
-		d.add(secrets, tls["secretName"], true) // controllers serve a certificate of their own
-	}
+// named collects the names of a reference.
+func (d *collector) named(object map[string]any, r reference) {
+	kinds.Visit(object, strings.Split(r.path, "."), func(at map[string]any, field string) {
+		optional, _ := at["optional"].(bool)
+		d.add(r.GroupResource, at[field], optional || r.optional)
+	})
 }
 
 // object returns a field that is an object, or nil.
@@ -170,13 +135,24 @@ func objects(of map[string]any, field string) []map[string]any {
 	return all
 }
 
-// reference is a field of a pod spec that has the name of an object in the namespace of the pod.
+// reference is a field that has the name of an object in the same namespace.
 type reference struct {
 	// path are the fields, with dots between them. A step that ends with [] is a list.
 	path string
 	schema.GroupResource
 	// optional means that pods start without the object. Otherwise the field optional beside the name decides.
 	optional bool
+}
+
+// references are the references of objects without pods.
+var references = map[schema.GroupKind][]reference{
+	{Kind: "ServiceAccount"}: {{path: "imagePullSecrets[].name", GroupResource: secrets, optional: true}},
+	{Group: "networking.k8s.io", Kind: "Ingress"}: {
+		{path: "spec.defaultBackend.service.name", GroupResource: services},
+		{path: "spec.rules[].http.paths[].backend.service.name", GroupResource: services},
+		// Controllers serve a certificate of their own.
+		{path: "spec.tls[].secretName", GroupResource: secrets, optional: true},
+	},
 }
 
 // podReferences are all references of a pod spec, besides the ServiceAccount. A test compares them with the types of
@@ -227,7 +203,7 @@ func ServiceNames(u *unstructured.Unstructured) (all []ServiceName) {
 			all = append(all, ServiceName{Service: m[1], Namespace: m[2]})
 		}
 	}
-	spec := PodSpec(u)
+	spec := kinds.PodSpec(u)
 	for _, list := range []string{"initContainers", "containers"} {
 		for _, c := range objects(spec, list) {
 			for _, e := range objects(c, env) {

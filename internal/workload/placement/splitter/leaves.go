@@ -226,8 +226,8 @@ const env = "env"
 // one. It returns nil if there is nothing to remove. Other lists can have more items than a leaf.
 func Surplus(is, leaf *unstructured.Unstructured) map[string]any {
 	kind, _ := kinds.OfObject(leaf)
-	have := PodSpec(is)
-	want := PodSpec(leaf)
+	have := kinds.PodSpec(is)
+	want := kinds.PodSpec(leaf)
 	if have == nil || want == nil {
 		return nil
 	}

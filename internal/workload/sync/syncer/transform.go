@@ -63,7 +63,7 @@ func (s *syncer) transform(leaf *unstructured.Unstructured) *unstructured.Unstru
 		none = ip == headless
 	}
 	for _, path := range kinds.Placed(gvk.GroupKind()) {
-		remove(out.Object, path)
+		kinds.Visit(out.Object, path, func(at map[string]any, field string) { delete(at, field) })
 	}
 	if none {
 		// The spec is a map: clusterIP was in it.
@@ -90,27 +90,6 @@ func (s *syncer) mark(out, leaf *unstructured.Unstructured) {
 	a[annotationUID], a[annotationCreated] = string(leaf.GetUID()), leaf.GetCreationTimestamp().UTC().Format(time.RFC3339)
 	out.SetLabels(l)
 	out.SetAnnotations(a)
-}
-
-// remove removes a field. A step that ends with [] is a list, in all of whose items the rest of the path is removed.
-func remove(object map[string]any, path []string) {
-	step, list := strings.CutSuffix(path[0], "[]")
-	if len(path) == 1 {
-		delete(object, step)
-		return
-	}
-	if !list {
-		if inner, ok := object[step].(map[string]any); ok {
-			remove(inner, path[1:])
-		}
-		return
-	}
-	items, _ := object[step].([]any)
-	for _, item := range items {
-		if inner, ok := item.(map[string]any); ok {
-			remove(inner, path[1:])
-		}
-	}
 }
 
 // reserved are the ConfigMaps that namespaces of some clusters have by themselves, besides kinds.IsEverywhere:
@@ -188,12 +167,8 @@ func (r *restriction) pod(spec map[string]any) {
 	if node, _ := spec["nodeName"].(string); node != "" {
 		r.refuse("nodeName %s of a pod, which passes by the scheduler,", node)
 	}
-	volumes, _ := spec["volumes"].([]any)
-	for _, item := range volumes {
-		volume, _ := item.(map[string]any)
-		ephemeral, _ := volume["ephemeral"].(map[string]any)
-		r.template("spec.volumes", ephemeral["volumeClaimTemplate"])
-	}
+	kinds.Visit(spec, []string{"volumes[]", "ephemeral", "volumeClaimTemplate"},
+		func(at map[string]any, field string) { r.template("spec.volumes", at[field]) })
 }
 
 // template checks a template of pods or of PersistentVolumeClaims. With labels and annotations of kcpctl, an object
@@ -319,18 +294,11 @@ func (t tenant) affinity(pod map[string]any) *refusal {
 
 // affinityTerms returns the terms of the affinity of pods to other pods.
 func affinityTerms(pod map[string]any) (all []map[string]any) {
-	affinity, _ := pod["affinity"].(map[string]any)
+	add := func(term map[string]any, _ string) { all = append(all, term) }
 	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {
-		of, _ := affinity[kind].(map[string]any)
-		required, _ := of["requiredDuringSchedulingIgnoredDuringExecution"].([]any)
-		preferred, _ := of["preferredDuringSchedulingIgnoredDuringExecution"].([]any)
-		for _, item := range slices.Concat(required, preferred) {
-			term, _ := item.(map[string]any)
-			if weighted, ok := term["podAffinityTerm"].(map[string]any); ok {
-				term = weighted
-			}
-			all = append(all, term)
-		}
+		kinds.Visit(pod, []string{"affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution[]", "namespaces"}, add)
+		kinds.Visit(pod, []string{"affinity", kind, "preferredDuringSchedulingIgnoredDuringExecution[]", "podAffinityTerm",
+			"namespaces"}, add)
 	}
 	return all
 }
