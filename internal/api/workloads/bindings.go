@@ -22,6 +22,11 @@ func SyncProblem(leaf *unstructured.Unstructured) string {
 	return leaf.GetAnnotations()[AnnotationSyncError]
 }
 
+// Not returns a condition that is False, without a time.
+func Not(kind, reason, message string) metav1.Condition {
+	return metav1.Condition{Type: kind, Status: metav1.ConditionFalse, Reason: reason, Message: message}
+}
+
 // ConditionIn returns a condition of an object, or nil.
 func ConditionIn(o *unstructured.Unstructured, kind string) *metav1.Condition {
 	all, _, _ := unstructured.NestedSlice(o.Object, "status", "conditions")

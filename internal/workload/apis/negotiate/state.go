@@ -103,7 +103,6 @@ func describe(found []lcd.Incompatibility) string {
 
 // Condition returns the condition APIsCompatible of a cluster. The caller sets the times.
 func Condition(apis []api.APIStatus) metav1.Condition {
-	c := metav1.Condition{Type: api.ConditionAPIsCompatible, Status: metav1.ConditionTrue, Reason: api.ReasonCompatible}
 	var refused []string
 	for _, a := range apis {
 		if a.State == api.APIIncompatible {
@@ -111,11 +110,9 @@ func Condition(apis []api.APIStatus) metav1.Condition {
 		}
 	}
 	if len(refused) > 0 {
-		c.Status = metav1.ConditionFalse
-		c.Reason = api.ReasonSchemaIncompatible
-		c.Message = strings.Join(refused, "\n")
+		return api.Not(api.ConditionAPIsCompatible, api.ReasonSchemaIncompatible, strings.Join(refused, "\n"))
 	}
-	return c
+	return metav1.Condition{Type: api.ConditionAPIsCompatible, Status: metav1.ConditionTrue, Reason: api.ReasonCompatible}
 }
 
 // mostLost is the number of fields that a user can judge. A cluster that lacks more needs another version of the API.

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
@@ -92,11 +91,9 @@ func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		return refused, err
 	}
 	d := decisionOf(shares)
-	scheduled := condition(d, changes, nil, f.lacks(i, root), f.Now())
+	scheduled := condition(d, changes, nil, f.lacks(i, root))
 	if len(shares) == 0 {
-		scheduled.Reason = api.ReasonNotNeeded
-		scheduled.Message = "no workload needs it, so it is on no cluster"
-		scheduled.Status = metav1.ConditionFalse
+		scheduled = api.Not(api.ConditionScheduled, api.ReasonNotNeeded, "no workload needs it, so it is on no cluster")
 	}
 	sub := &subject{item: i, root: root, leaves: leaves}
 	return refused, f.writer.writeStatus(ctx, sub, d, true, refused.condition(scheduled))

@@ -47,7 +47,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 		return again, err // the status follows when the watch shows the leaves: it does not delay others that wait
 	}
 	done := d.Done(sub.previous) && refused == ""
-	scheduled := refused.condition(condition(d, changes, sub.mistakes, s.followers.lacks(i, root), sub.now))
+	scheduled := refused.condition(condition(d, changes, sub.mistakes, s.followers.lacks(i, root)))
 	if err := s.writer.writeStatus(ctx, sub, d, done, scheduled); err != nil {
 		return 0, err
 	}

@@ -39,7 +39,7 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 	if !kinds.HasStatus(i.GroupResource()) {
 		return nil
 	}
-	status := splitter.Aggregate(sub.root.Unstructured, counted, keepTime(sub.root.Unstructured, scheduled))
+	status := splitter.Aggregate(sub.root.Unstructured, counted, since(sub.root.Unstructured, scheduled, w.Now()))
 	w.dropped.Strip(gk, i.Cluster, status)
 	changes, content := api.StatusPatch(sub.root.Unstructured, status)
 	if content == nil {
@@ -103,33 +103,24 @@ func holds(have map[string]string, want map[string]any) bool {
 	return true
 }
 
-// condition returns the condition Scheduled of a root.
-func condition(d schedule.Decision, changes splitter.Changes, hints error, lacks string,
-	now time.Time) metav1.Condition {
-	c := metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled,
-		LastTransitionTime: metav1.NewTime(now)}
+// condition returns the condition Scheduled of a root, without a time.
+func condition(d schedule.Decision, changes splitter.Changes, hints error, lacks string) metav1.Condition {
+	not := func(reason, message string) metav1.Condition { return api.Not(api.ConditionScheduled, reason, message) }
 	switch {
 	case hints != nil:
-		c.Status, c.Reason, c.Message = metav1.ConditionFalse, reasonOf(hints), hints.Error()
+		return not(reasonOf(hints), hints.Error())
 	case len(changes.Collisions) > 0:
-		c.Status = metav1.ConditionFalse
-		c.Reason = api.ReasonNameCollision
-		c.Message = fmt.Sprintf("%s %s has the name of a leaf: rename it", changes.Collisions[0].GetKind(),
-			changes.Collisions[0].GetName())
+		first := changes.Collisions[0]
+		return not(api.ReasonNameCollision,
+			fmt.Sprintf("%s %s has the name of a leaf: rename it", first.GetKind(), first.GetName()))
 	case len(d.Gone) > 0:
-		c.Status = metav1.ConditionFalse
-		c.Reason = api.ReasonClusterGone
-		c.Message = d.Message
+		return not(api.ReasonClusterGone, d.Message)
 	case len(d.Goal) == 0 || d.Unplaced > 0:
-		c.Status = metav1.ConditionFalse
-		c.Reason = api.ReasonNoCluster
-		c.Message = d.Message
+		return not(api.ReasonNoCluster, d.Message)
 	case lacks != "":
-		c.Status = metav1.ConditionFalse
-		c.Reason = api.ReasonDependencyMissing
-		c.Message = lacks
+		return not(api.ReasonDependencyMissing, lacks)
 	}
-	return c
+	return metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled}
 }
 
 // reasonOf returns the reason of a mistake in the annotations of a root.
@@ -140,8 +131,9 @@ func reasonOf(hints error) string {
 	return api.ReasonInvalidHint
 }
 
-// keepTime keeps the time of a condition whose status has not changed.
-func keepTime(root *unstructured.Unstructured, c metav1.Condition) metav1.Condition {
+// since sets the time of a condition: the present one only if its status has changed.
+func since(root *unstructured.Unstructured, c metav1.Condition, now time.Time) metav1.Condition {
+	c.LastTransitionTime = metav1.NewTime(now)
 	if is := api.ConditionIn(root, c.Type); is != nil && is.Status == c.Status && !is.LastTransitionTime.IsZero() {
 		c.LastTransitionTime = is.LastTransitionTime
 	}

@@ -104,9 +104,7 @@ func (r refusal) retry(again time.Duration) time.Duration {
 // condition returns the condition Scheduled of a root with a leaf that kcp may have refused.
 func (r refusal) condition(c metav1.Condition) metav1.Condition {
 	if r != "" {
-		c.Status = metav1.ConditionFalse
-		c.Reason = api.ReasonLeafRefused
-		c.Message = string(r)
+		return api.Not(api.ConditionScheduled, api.ReasonLeafRefused, string(r))
 	}
 	return c
 }

@@ -119,7 +119,7 @@ func (c *controller) conditions(d *draft, ids identities) []metav1.Condition {
 	if reason, message := c.unusable(d.Cluster, ids); reason != "" {
 		for i := range all {
 			if t := all[i].Type; t == api.ConditionReady || t == api.ConditionReachable {
-				all[i].Status, all[i].Reason, all[i].Message = metav1.ConditionFalse, reason, message
+				all[i] = api.Not(t, reason, message)
 			}
 		}
 	}
@@ -182,22 +182,16 @@ func (c *controller) writeStatus(ctx context.Context, d *draft) error {
 
 // schedulable returns the condition Schedulable.
 func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
-	if cl.DeletionTimestamp != nil {
-		return metav1.Condition{
-			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonRemoving,
-			Message: c.removing(cl),
-		}
+	not := func(reason, message string) metav1.Condition {
+		return api.Not(api.ConditionSchedulable, reason, message)
 	}
-	if cl.Draining() {
-		reason, message := c.draining(cl)
-		return metav1.Condition{Type: api.ConditionSchedulable, Status: metav1.ConditionFalse,
-			Reason: reason, Message: message}
-	}
-	if cl.Spec.Unschedulable {
-		return metav1.Condition{
-			Type: api.ConditionSchedulable, Status: metav1.ConditionFalse, Reason: api.ReasonCordoned,
-			Message: "spec.unschedulable is set",
-		}
+	switch {
+	case cl.DeletionTimestamp != nil:
+		return not(api.ReasonRemoving, c.removing(cl))
+	case cl.Draining():
+		return not(c.draining(cl))
+	case cl.Spec.Unschedulable:
+		return not(api.ReasonCordoned, "spec.unschedulable is set")
 	}
 	return metav1.Condition{Type: api.ConditionSchedulable, Status: metav1.ConditionTrue, Reason: api.ReasonReady}
 }

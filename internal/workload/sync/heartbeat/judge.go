@@ -224,35 +224,29 @@ func (r *record) verdict(now time.Time) Verdict {
 
 // alive returns the conditions of a cluster whose syncer sends heartbeats.
 func alive(r Report) []metav1.Condition {
-	heartbeat := metav1.Condition{Type: api.ConditionHeartbeatHealthy, Status: metav1.ConditionTrue,
-		Reason: api.ReasonReady}
-	reachable := metav1.Condition{Type: api.ConditionReachable, Status: metav1.ConditionTrue, Reason: api.ReasonReady}
-	ready := metav1.Condition{Type: api.ConditionReady, Status: metav1.ConditionTrue, Reason: api.ReasonReady}
+	is := func(kind string) metav1.Condition {
+		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: api.ReasonReady}
+	}
+	reachable, ready := is(api.ConditionReachable), is(api.ConditionReady)
 	switch {
 	case r.Reason != "":
-		reachable.Status = metav1.ConditionFalse
-		reachable.Reason = r.Reason
-		reachable.Message = r.Message
-		ready.Status = metav1.ConditionFalse
-		ready.Reason = r.Reason
-		ready.Message = r.Message
+		reachable = api.Not(api.ConditionReachable, r.Reason, r.Message)
+		ready = api.Not(api.ConditionReady, r.Reason, r.Message)
 	case r.OtherSetup != "":
-		ready.Status = metav1.ConditionFalse
-		ready.Reason = api.ReasonOtherSetup
-		ready.Message = r.OtherSetup
+		ready = api.Not(api.ConditionReady, api.ReasonOtherSetup, r.OtherSetup)
 	case r.Orphans != "":
 		// What is scheduled runs: the cluster is ready, but a person has to look.
 		ready.Reason = api.ReasonOrphans
 		ready.Message = r.Orphans
 	}
-	return []metav1.Condition{heartbeat, reachable, ready}
+	return []metav1.Condition{is(api.ConditionHeartbeatHealthy), reachable, ready}
 }
 
 // notReady returns the conditions of a cluster without heartbeats: whether it can be reached is not known.
 func notReady(reason, message string) []metav1.Condition {
 	return []metav1.Condition{
-		{Type: api.ConditionHeartbeatHealthy, Status: metav1.ConditionFalse, Reason: reason, Message: message},
+		api.Not(api.ConditionHeartbeatHealthy, reason, message),
 		{Type: api.ConditionReachable, Status: metav1.ConditionUnknown, Reason: reason, Message: message},
-		{Type: api.ConditionReady, Status: metav1.ConditionFalse, Reason: reason, Message: message},
+		api.Not(api.ConditionReady, reason, message),
 	}
 }
