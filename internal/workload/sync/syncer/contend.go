@@ -9,8 +9,8 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
@@ -81,9 +81,9 @@ func (a *applied) contended() bool { return a.corrections >= contendedAfter }
 
 // rivals returns the field managers of other clients that change an object, sorted. A correction takes their fields
 // away, so this is read before. Managers of the status are ignored.
-func rivals(ctx context.Context, client dynamic.ResourceInterface, name string) []string {
-	live, err := client.Get(ctx, name, metav1.GetOptions{})
-	if err != nil {
+func (v *view) rivals(ctx context.Context, r schema.GroupVersionResource, object *unstructured.Unstructured) []string {
+	live, err := v.read(ctx, r, object.GetNamespace(), object.GetName())
+	if err != nil || live == nil {
 		return nil // the correction shows the error
 	}
 	var out []string

@@ -2,12 +2,10 @@ package syncer
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
@@ -29,21 +27,12 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 		return err // the object is, or may be, in another cluster: a UID is not read or not recorded yet
 	}
 	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
-	client, err := s.below(i.GroupVersionResource, namespace)
+	live, err := s.read(ctx, i.GroupVersionResource, namespace, name(leaf.Unstructured))
 	if err != nil {
 		return err
 	}
-	live, err := client.Get(ctx, name(leaf.Unstructured), metav1.GetOptions{})
-	switch {
-	case isUnserved(err):
-		return fmt.Errorf("cluster %s does not serve version %s of %s, so whether %s/%s is gone there is not known: "+
-			"serve that version again",
-			s.Cluster, i.Version, i.GroupResource(), namespace, name(leaf.Unstructured))
-	case err != nil && !apierrors.IsNotFound(err):
-		return fmt.Errorf("read %s %s/%s of cluster %s: %w", i.GroupResource(), namespace,
-			name(leaf.Unstructured), s.Cluster, err)
-	case err == nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
-		!s.orphansNeed(i.GroupVersionResource, namespace):
+	if live != nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
+		!s.orphansNeed(i.GroupVersionResource, namespace) {
 		// The end of the object comes with the watch, if there is one, and brings the leaf back here.
 		if !slices.Contains(s.synced(), i.GroupVersionResource) {
 			s.queue.AddAfter(i, endInterval)
@@ -74,11 +63,6 @@ func ofLater(object, leaf *unstructured.Unstructured) bool {
 	}
 	created, err := time.Parse(time.RFC3339, at)
 	return err != nil || !created.Before(leaf.GetCreationTimestamp().Time)
-}
-
-// isUnserved reports whether an API server does not know a resource: its answer is not about an object.
-func isUnserved(err error) bool {
-	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
 }
 
 // orphansNeed reports whether an object is kept though its leaf ends: it restricts the connections of the pods in its

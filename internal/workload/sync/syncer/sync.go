@@ -10,9 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -100,12 +98,8 @@ func (s *syncer) apply(ctx context.Context, i item,
 	if err := errors.Join(s.tenancy.prepare(ctx, i), s.afterAccount(ctx, desired)); err != nil {
 		return nil, err
 	}
-	client, err := s.below(i.GroupVersionResource, desired.GetNamespace())
-	if err != nil {
-		return nil, err
-	}
 	if !known || live.GetAnnotations()[annotationLeaf] != i.Key.String() {
-		found, err := s.claim(ctx, client, i, desired)
+		found, err := s.claim(ctx, i, desired)
 		if err != nil {
 			return nil, err
 		}
@@ -113,19 +107,17 @@ func (s *syncer) apply(ctx context.Context, i item,
 			version, hash = found.GetResourceVersion(), hashOf(desired.Object)
 		}
 	}
-	if err := s.keepNodes(ctx, client, leaf, desired); err != nil {
+	if err := s.keepNodes(ctx, i, leaf, desired); err != nil {
 		return nil, err
 	}
 	var managers []string
 	if corrects && last.corrections >= contendedAfter-1 { // the next correction makes it contended
-		managers = rivals(ctx, client, desired.GetName())
+		managers = s.rivals(ctx, i.GroupVersionResource, desired)
 	}
 	desired.SetResourceVersion(version)
-	object, err := client.Apply(ctx, desired.GetName(), desired,
-		metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	object, err := s.write(ctx, i.GroupVersionResource, desired)
 	if err != nil {
-		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", i.GroupResource(), desired.GetNamespace(),
-			desired.GetName(), s.Cluster, err)
+		return nil, err
 	}
 	s.observe(Down, i)
 	// Other clients may set fields that the leaf does not have.
@@ -141,19 +133,14 @@ func (s *syncer) apply(ctx context.Context, i item,
 
 // keepNodes gives a Job or a pod that there is the node selector that it has there, if that has what the user selects:
 // API servers do not permit another one, such as when the Cluster has got one.
-func (s *syncer) keepNodes(ctx context.Context, client dynamic.ResourceInterface,
-	leaf, desired *unstructured.Unstructured) error {
+func (s *syncer) keepNodes(ctx context.Context, i item, leaf, desired *unstructured.Unstructured) error {
 	pod := kinds.PodSpec(desired)
 	if pod == nil || !slices.Contains([]string{"Job", "Pod"}, desired.GetKind()) {
 		return nil
 	}
-	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
-		return nil
-	case err != nil:
-		return fmt.Errorf("read %s %s/%s of cluster %s: %w", desired.GetKind(), desired.GetNamespace(),
-			desired.GetName(), s.Cluster, err)
+	live, err := s.read(ctx, i.GroupVersionResource, desired.GetNamespace(), desired.GetName())
+	if live == nil {
+		return err
 	}
 	selected, _ := kinds.PodSpec(leaf)["nodeSelector"].(map[string]any)
 	has, _ := kinds.PodSpec(live)["nodeSelector"].(map[string]any)
@@ -177,15 +164,11 @@ func (e *refusal) Error() string { return e.message }
 // claim returns the object that the physical cluster has under the name, if there is one. It fails if that is not this
 // leaf's. An object of an administrator is not touched: only objects that each namespace has by itself, or that a
 // syncer made of the same root, are taken over.
-func (s *syncer) claim(ctx context.Context, client dynamic.ResourceInterface, i item,
+func (s *syncer) claim(ctx context.Context, i item,
 	desired *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, err := client.Get(ctx, desired.GetName(), metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", desired.GetKind(), desired.GetNamespace(),
-			desired.GetName(), s.Cluster, err)
+	live, err := s.read(ctx, i.GroupVersionResource, desired.GetNamespace(), desired.GetName())
+	if live == nil {
+		return nil, err
 	}
 	refuse := func(format string, args ...any) (*unstructured.Unstructured, error) {
 		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf("%s %s/%s of cluster %s ", desired.GetKind(),
@@ -259,18 +242,11 @@ func (s *syncer) afterAccount(ctx context.Context, desired *unstructured.Unstruc
 	if account == "" {
 		return nil
 	}
-	client, err := s.below(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), desired.GetNamespace())
-	if err != nil {
-		return err
-	}
-	_, err = client.Get(ctx, account, metav1.GetOptions{})
-	switch {
-	case apierrors.IsNotFound(err):
+	accounts := corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	live, err := s.read(ctx, accounts, desired.GetNamespace(), account)
+	if live == nil && err == nil {
 		return fmt.Errorf("namespace %s of cluster %s does not have ServiceAccount %s, for which Secret %s has a "+
 			"token: create it in the workspace", desired.GetNamespace(), s.Cluster, account, desired.GetName())
-	case err != nil:
-		return fmt.Errorf("read ServiceAccount %s/%s of cluster %s: %w", desired.GetNamespace(), account, s.Cluster,
-			err)
 	}
-	return nil
+	return err
 }

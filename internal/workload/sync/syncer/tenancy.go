@@ -11,7 +11,6 @@ import (
 	"sync"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/klog/v2"
@@ -136,21 +135,17 @@ func (t *tenancy) fill(ctx context.Context, namespace, workspace string) (map[pa
 // administrator has demanded would not hold. An object of someone else is not touched.
 func (t *tenancy) write(ctx context.Context, p part, namespace string,
 	o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	client, err := t.below(p.GroupVersionResource, namespace)
-	if err != nil {
-		return nil, err
-	}
-	live, err := client.Get(ctx, p.name, metav1.GetOptions{})
+	live, err := t.read(ctx, p.GroupVersionResource, namespace, p.name)
 	switch {
 	case apierrors.IsForbidden(err):
 		return nil, t.notWritten(o, err)
-	case err != nil && !apierrors.IsNotFound(err):
-		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", p.GroupResource(), namespace, p.name, t.Cluster, err)
-	case err == nil && live.GetLabels()[api.LabelTemplate] != t.Setup:
+	case err != nil:
+		return nil, err
+	case live != nil && live.GetLabels()[api.LabelTemplate] != t.Setup:
 		return nil, &refusal{api.ReasonNameCollision, fmt.Sprintf(
 			"spec.tenancy.objects of Cluster %s has %s %s for each namespace, and namespace %s has another object "+
 				"with the name: delete one of them, or rename it", t.Cluster, o.GetKind(), p.name, namespace)}
-	case err == nil:
+	case live != nil:
 		o.SetUID(live.GetUID())
 	}
 	o.SetNamespace(namespace)
@@ -160,15 +155,11 @@ func (t *tenancy) write(ctx context.Context, p part, namespace string,
 	}
 	labels[api.LabelManagedBy], labels[api.LabelTemplate] = api.ManagerSyncer, t.Setup
 	o.SetLabels(labels)
-	written, err := client.Apply(ctx, p.name, o, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
-	switch {
-	case apierrors.IsForbidden(err), apierrors.IsInvalid(err), apierrors.IsBadRequest(err):
+	written, err := t.view.write(ctx, p.GroupVersionResource, o)
+	if apierrors.IsForbidden(err) || apierrors.IsInvalid(err) || apierrors.IsBadRequest(err) {
 		return nil, t.notWritten(o, err)
-	case err != nil:
-		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", p.GroupResource(), namespace, p.name, t.Cluster,
-			err)
 	}
-	return written, nil
+	return written, err
 }
 
 // notWritten is the refusal of leaves in a namespace that does not get an object of the template.

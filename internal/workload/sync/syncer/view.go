@@ -111,6 +111,46 @@ func (v *view) below(r schema.GroupVersionResource, namespace string) (dynamic.R
 	return client.Namespace(namespace), nil
 }
 
+// read reads an object of the physical cluster. It returns nil if there is none.
+func (v *view) read(ctx context.Context, r schema.GroupVersionResource,
+	namespace, name string) (*unstructured.Unstructured, error) {
+	client, err := v.below(r, namespace)
+	if err != nil {
+		return nil, err
+	}
+	live, err := client.Get(ctx, name, metav1.GetOptions{})
+	switch {
+	case isUnserved(err):
+		return nil, fmt.Errorf("cluster %s does not serve version %s of %s, so whether %s/%s is gone there is not "+
+			"known: serve that version again", v.Cluster, r.Version, r.GroupResource(), namespace, name)
+	case apierrors.IsNotFound(err):
+		return nil, nil
+	case err != nil:
+		return nil, fmt.Errorf("read %s %s/%s of cluster %s: %w", r.GroupResource(), namespace, name, v.Cluster, err)
+	}
+	return live, nil
+}
+
+// isUnserved reports whether an API server does not know a resource: its answer is not about an object.
+func isUnserved(err error) bool {
+	return apierrors.IsNotFound(err) && apierrors.HasStatusCause(err, metav1.CauseTypeUnexpectedServerResponse)
+}
+
+// write applies an object to the physical cluster, and returns it as it is then.
+func (v *view) write(ctx context.Context, r schema.GroupVersionResource,
+	o *unstructured.Unstructured) (*unstructured.Unstructured, error) {
+	client, err := v.below(r, o.GetNamespace())
+	if err != nil {
+		return nil, err
+	}
+	live, err := client.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	if err != nil {
+		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", r.GroupResource(), o.GetNamespace(), o.GetName(),
+			v.Cluster, err)
+	}
+	return live, nil
+}
+
 // delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
 func (v *view) delete(ctx context.Context, r schema.GroupVersionResource, seen *unstructured.Unstructured) error {
 	if seen.GetDeletionTimestamp() != nil {
