@@ -71,19 +71,15 @@ func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 
 // annotate writes the outcome to a leaf that has no status. It reports whether that changes anything.
 func (l *leaves) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) (bool, error) {
-	want := map[string]any{api.AnnotationSyncError: nil}
+	var want any
 	if o.reason != api.ReasonSynced {
-		want[api.AnnotationSyncError] = o.reason + ": " + o.message
+		want = o.reason + ": " + o.message
 	}
-	for key, value := range want {
-		if have, ok := leaf.GetAnnotations()[key]; ok == (value != nil) && (!ok || have == value) {
-			delete(want, key)
-		}
-	}
-	if len(want) == 0 {
+	if have, ok := leaf.GetAnnotations()[api.AnnotationSyncError]; ok == (want != nil) && (!ok || have == want) {
 		return false, nil
 	}
-	_, err := l.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{"annotations": want}})
+	_, err := l.patch(ctx, i, leaf,
+		map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSyncError: want}}})
 	if apierrors.IsNotFound(err) {
 		return true, nil // the leaf is gone
 	}
@@ -136,8 +132,11 @@ func statusOf(leaf, object *unstructured.Unstructured, o outcome, now time.Time)
 		observe(status, present, leaf, object)
 	}
 	conditions, _ := status["conditions"].([]any)
-	status["conditions"] = append(without(conditions, api.ConditionSynced),
-		o.condition(api.ConditionIn(leaf, api.ConditionSynced), now))
+	others := slices.DeleteFunc(conditions, func(c any) bool {
+		fields, _ := c.(map[string]any)
+		return fields["type"] == api.ConditionSynced
+	})
+	status["conditions"] = append(others, o.condition(api.ConditionIn(leaf, api.ConditionSynced), now))
 	return status
 }
 
@@ -182,14 +181,4 @@ func outcomeIn(leaf *unstructured.Unstructured) outcome {
 	}
 	reason, message, _ := strings.Cut(leaf.GetAnnotations()[api.AnnotationSyncError], ": ")
 	return outcome{reason, message}
-}
-
-func without(conditions []any, kind string) []any {
-	out := []any{}
-	for _, c := range conditions {
-		if m, ok := c.(map[string]any); !ok || m["type"] != kind {
-			out = append(out, c)
-		}
-	}
-	return out
 }

@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/validation"
 	"k8s.io/client-go/dynamic"
@@ -102,11 +103,11 @@ func (n *namespacer) hasNone(ctx context.Context, r schema.GroupVersionResource,
 // resource. It fails with a refusal if there is a namespace with the name that stands for something else: nothing is
 // written to it.
 func (n *namespacer) ensure(ctx context.Context, i item) error {
-	want, has := api.DownstreamLabels(n.Setup, i.Cluster, i.Namespace), hasKey(i.GroupResource())
+	want := api.DownstreamLabels(n.Setup, i.Cluster, i.Namespace)
 	ns := api.DownstreamNamespace(n.Setup, i.Cluster, i.Namespace)
 	if known, ok := n.down.Get(namespaces, watch.Key{Name: ns}); ok && known.GetDeletionTimestamp() == nil &&
-		contains(known.GetLabels(), want) {
-		if _, recorded := known.GetAnnotations()[has]; recorded {
+		has(known, want) {
+		if _, recorded := known.GetAnnotations()[hasKey(i.GroupResource())]; recorded {
 			return nil
 		}
 	}
@@ -119,8 +120,10 @@ func (n *namespacer) ensure(ctx context.Context, i item) error {
 	case apierrors.IsNotFound(err):
 		err = n.create(ctx, client, ns, want, i)
 	case err != nil:
-	case !contains(live.GetLabels(), want):
-		return n.foreign(ns, i)
+	case !has(live, want):
+		return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
+			"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the "+
+				"namespace in the workspace", ns, n.Cluster, i.Namespace, i.Cluster)}
 	case live.GetDeletionTimestamp() != nil:
 		// changedNamespace tries again when it is gone.
 		return &refusal{api.ReasonNamespaceTerminating, fmt.Sprintf(
@@ -138,7 +141,7 @@ func (n *namespacer) ensure(ctx context.Context, i item) error {
 // create creates a namespace. No namespace exists in a cluster that replaces another one, so the cluster is identified
 // before.
 func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterface, name string,
-	labels map[string]string, i item) error {
+	want map[string]string, i item) error {
 	cl, _ := n.seen()
 	if err := n.Identity.Confirm(ctx, &cl); err != nil {
 		return err
@@ -154,38 +157,23 @@ func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterfac
 	u := &unstructured.Unstructured{}
 	u.SetGroupVersionKind(corev1.SchemeGroupVersion.WithKind("Namespace"))
 	u.SetName(name)
-	labels[api.LabelCluster], labels[api.LabelPodSecurity] = n.Cluster, string(cl.PodSecurity())
-	u.SetLabels(labels)
+	want[api.LabelCluster], want[api.LabelPodSecurity] = n.Cluster, string(cl.PodSecurity())
+	u.SetLabels(want)
 	u.SetAnnotations(map[string]string{hasKey(i.GroupResource()): "true"})
 	_, err := client.Create(ctx, u, metav1.CreateOptions{FieldManager: api.ManagerSyncer})
-	if !apierrors.IsAlreadyExists(err) {
-		return err
+	if apierrors.IsAlreadyExists(err) {
+		return n.ensure(ctx, i) // another worker was faster
 	}
-	live, err := client.Get(ctx, name, metav1.GetOptions{}) // another worker was faster
-	if err != nil {
-		return err
-	}
-	if !contains(live.GetLabels(), api.DownstreamLabels(n.Setup, i.Cluster, i.Namespace)) {
-		return n.foreign(name, i)
-	}
-	return n.record(ctx, client, live, i)
-}
-
-// foreign is the error about a namespace that stands for something else.
-func (n *namespacer) foreign(name string, i item) error {
-	return &refusal{api.ReasonNamespaceCollision, fmt.Sprintf(
-		"namespace %s of cluster %s does not belong to namespace %s of workspace %s: delete it, or rename the "+
-			"namespace in the workspace",
-		name, n.Cluster, i.Namespace, i.Cluster)}
+	return err
 }
 
 func (n *namespacer) record(ctx context.Context, client dynamic.ResourceInterface,
 	live *unstructured.Unstructured, i item) error {
-	has := hasKey(i.GroupResource())
-	if _, ok := live.GetAnnotations()[has]; ok {
+	key := hasKey(i.GroupResource())
+	if _, ok := live.GetAnnotations()[key]; ok {
 		return nil
 	}
-	return mark(ctx, client, live, "annotations", has, "true")
+	return mark(ctx, client, live, "annotations", map[string]string{key: "true"})
 }
 
 // secure sets the level of the Cluster in namespaces that have another one: it has changed, or someone has changed a
@@ -196,20 +184,17 @@ func (n *namespacer) secure(ctx context.Context) {
 	if !seen || n.member.blocked() != nil {
 		return
 	}
-	labels := map[string]string{api.LabelPodSecurity: string(c.PodSecurity()), api.LabelCluster: n.Cluster}
+	want := map[string]string{api.LabelPodSecurity: string(c.PodSecurity()), api.LabelCluster: n.Cluster}
 	for _, ns := range n.down.List(namespaces) {
-		for key, value := range labels {
-			if ns.GetLabels()[key] == value || ns.GetDeletionTimestamp() != nil {
-				continue
-			}
-			client, err := n.below(namespaces, "")
-			if err == nil {
-				err = mark(ctx, client, ns.Unstructured, "labels", key, value)
-			}
-			if err != nil && !apierrors.IsNotFound(err) {
-				klog.FromContext(ctx).Error(err, "Cannot label a namespace", "namespace", ns.GetName(), "label",
-					key, "value", value)
-			}
+		if has(ns, want) || ns.GetDeletionTimestamp() != nil {
+			continue
+		}
+		client, err := n.below(namespaces, "")
+		if err == nil {
+			err = mark(ctx, client, ns.Unstructured, "labels", want)
+		}
+		if err != nil && !apierrors.IsNotFound(err) {
+			klog.FromContext(ctx).Error(err, "Cannot label a namespace", "namespace", ns.GetName(), "labels", want)
 		}
 	}
 }
@@ -233,19 +218,15 @@ func removable(ns *unstructured.Unstructured, resources []schema.GroupVersionRes
 	return recorded
 }
 
-// mark sets a label or an annotation of an object, if it still is the one that was seen. Nil removes it.
-func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where, key string,
-	value any) error {
+// mark sets labels or annotations of an object, if it still is the one that was seen.
+func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructured.Unstructured, where string,
+	values map[string]string) error {
 	_, err := mergepatch.Send(ctx, client, api.ManagerSyncer, live.GetName(), live.GetUID(),
-		map[string]any{"metadata": map[string]any{where: map[string]any{key: value}}})
+		map[string]any{"metadata": map[string]any{where: values}})
 	return err
 }
 
-func contains(labels, want map[string]string) bool {
-	for k, v := range want {
-		if labels[k] != v {
-			return false
-		}
-	}
-	return true
+// has reports whether an object has some labels.
+func has(o metav1.Object, want map[string]string) bool {
+	return labels.SelectorFromSet(want).Matches(labels.Set(o.GetLabels()))
 }
