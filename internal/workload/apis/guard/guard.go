@@ -53,8 +53,7 @@ func IsBuiltIn(group string) bool { return slices.Contains(builtInGroups(), grou
 
 // policy is a row of the table of policies.
 type policy struct {
-	name string
-	// applies selects the exported resources.
+	name       string
 	applies    func(schema.GroupResource) bool
 	operations []any
 	status     bool // also the subresource status
@@ -63,7 +62,6 @@ type policy struct {
 
 type validation struct{ expression, message string }
 
-// policies returns the table.
 func policies() []policy {
 	apps := func(names ...string) func(schema.GroupResource) bool {
 		return func(gr schema.GroupResource) bool { return gr.Group == "apps" && slices.Contains(names, gr.Resource) }
@@ -129,7 +127,6 @@ func sameLists() string {
 	return "((" + strings.Join(has, " || ") + ") && " + strings.Join(all, " && ") + ")"
 }
 
-// field returns the optional value of a field.
 func field(object string, path ...string) string { return object + ".?" + strings.Join(path, ".?") }
 
 // same is true if a field has the same value as before, or still none.
@@ -150,7 +147,6 @@ const matches = "!has(object.spec.selector.matchLabels) || object.spec.selector.
 	"has(object.spec.template.metadata) && has(object.spec.template.metadata.labels) && k in object.spec.template.metadata.labels && " +
 	"object.spec.template.metadata.labels[k] == object.spec.selector.matchLabels[k])"
 
-// groupVersion is the group and the version of the objects.
 var groupVersion = schema.GroupVersion{Group: "admissionregistration.k8s.io", Version: "v1"}
 
 // Policies returns the resource of policies.
@@ -171,7 +167,6 @@ func Resource(o *unstructured.Unstructured) schema.GroupVersionResource {
 	return Policies()
 }
 
-// The kinds of the objects.
 const (
 	kindPolicy  = "ValidatingAdmissionPolicy"
 	kindBinding = "ValidatingAdmissionPolicyBinding"

@@ -64,7 +64,6 @@ func withObjectMeta(s, other *Schema) *Schema {
 	return s
 }
 
-// walk collects the differences of two schemas.
 type walk struct{ found []Incompatibility }
 
 func (w *walk) differ(path, format string, args ...any) {
@@ -141,7 +140,6 @@ func (w *walk) types(path string, a, b, common *Schema, changed names) bool {
 	return true
 }
 
-// typeName describes the type of a schema in messages.
 func typeName(s *Schema) string {
 	switch {
 	case s.XIntOrString:
@@ -203,7 +201,6 @@ func (w *walk) required(path string, a, b, common *Schema) {
 	}
 }
 
-// additional intersects the values of maps.
 func (w *walk) additional(path string, a, b, common *Schema, changed *names) {
 	aa := a.AdditionalProperties
 	ab := b.AdditionalProperties
@@ -235,7 +232,6 @@ func (w *walk) additional(path string, a, b, common *Schema, changed *names) {
 	}
 }
 
-// items intersects the items of lists.
 func (w *walk) items(path string, a, b, common *Schema, changed *names) {
 	if a.Items == nil && b.Items == nil {
 		return

@@ -119,7 +119,6 @@ func isAny(s *Schema) bool {
 	return equality.Semantic.DeepEqual(*s, any)
 }
 
-// narrowedValues finds differences of the values of maps.
 func (w *walk) narrowedValues(path string, was, is *apiextensionsv1.JSONSchemaPropsOrBool) {
 	switch {
 	case was == nil && (is == nil || isAny(is.Schema) || is.Schema == nil && is.Allows):

@@ -15,7 +15,6 @@ import (
 // narrower has formats of which every value is also one of the other format.
 var narrower = map[string]string{"int32": "int64", "float": "double"}
 
-// strings intersects the formats and patterns.
 func (w *walk) strings(path string, a, b, common *Schema) {
 	switch {
 	case a.Format == b.Format || b.Format == "":
@@ -34,7 +33,6 @@ func (w *walk) strings(path string, a, b, common *Schema) {
 	}
 }
 
-// bounds takes the tighter bounds.
 func (w *walk) bounds(path string, a, b, common *Schema) {
 	common.Minimum, common.ExclusiveMinimum = bound(a.Minimum, b.Minimum, a.ExclusiveMinimum, b.ExclusiveMinimum, 1)
 	common.Maximum, common.ExclusiveMaximum = bound(a.Maximum, b.Maximum, a.ExclusiveMaximum, b.ExclusiveMaximum, -1)
@@ -130,7 +128,6 @@ func orDefault(value *string, byDefault string) string {
 	return *value
 }
 
-// enum takes the values that both accept.
 func (w *walk) enum(path string, a, b, common *Schema) {
 	switch {
 	case b.Enum == nil:
@@ -164,7 +161,6 @@ func canonical(raw []byte) string {
 	return string(out)
 }
 
-// values prints an enum.
 func values(enum []apiextensionsv1.JSON) string {
 	all := make([]string, 0, len(enum))
 	for _, v := range enum {
@@ -291,7 +287,6 @@ func Defaults(was, next *Schema) []Incompatibility {
 	return w.found
 }
 
-// defaults finds the defaults below a path.
 func (w *walk) defaults(path string, was, next *Schema) {
 	if next.Default != nil && (was.Default == nil || !equalJSON(was.Default.Raw, next.Default.Raw)) {
 		w.differ(path, "the default is %s", next.Default.Raw)

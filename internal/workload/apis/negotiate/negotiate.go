@@ -249,7 +249,6 @@ func common(gr schema.GroupResource, v string, clusters []Cluster) (result *API)
 	return result
 }
 
-// merge returns what two versions of an API have in common.
 func merge(a, b *API) (*API, error) {
 	if err := sameNames(a, b); err != nil {
 		return nil, err
@@ -270,7 +269,6 @@ func merge(a, b *API) (*API, error) {
 	return &merged, nil
 }
 
-// sameNames compares what cannot be narrowed.
 func sameNames(a, b *API) error {
 	switch {
 	case a.Names.Kind != b.Names.Kind:
@@ -281,7 +279,6 @@ func sameNames(a, b *API) error {
 	return nil
 }
 
-// api returns a version of an API of a cluster, or nil.
 func (c *Cluster) api(gr schema.GroupResource, v string) *API {
 	for i := range c.APIs {
 		if a := &c.APIs[i]; a.GroupResource() == gr && a.Version == v {

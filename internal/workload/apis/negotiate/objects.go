@@ -28,7 +28,6 @@ func claimVerbs() []any { return []any{"get", "list", "watch", "update", "patch"
 // leaves.
 func controllerVerbs() []any { return append(claimVerbs(), "create", "delete") }
 
-// resource is a published API.
 type resource struct {
 	gr     schema.GroupResource
 	schema string
@@ -41,7 +40,6 @@ type published struct {
 	object *unstructured.Unstructured
 }
 
-// resourceSpec is the spec of an APIResourceSchema.
 type resourceSpec struct {
 	Group    string                                        `json:"group"`
 	Names    apiextensionsv1.CustomResourceDefinitionNames `json:"names"`
@@ -98,7 +96,6 @@ func isCommunityGroup(group string) bool {
 		strings.HasSuffix(group, ".kubernetes.io")
 }
 
-// export returns the APIExport with the published APIs.
 func export(resources []resource) *unstructured.Unstructured {
 	var list []any
 	for _, r := range resources {
@@ -145,7 +142,6 @@ func clusterExports(in Input, resources []resource) []*unstructured.Unstructured
 	return all
 }
 
-// claims returns the permission claims of a cluster.
 func claims(cluster, identity string, resources []resource) []any {
 	var all []any
 	claim := func(gr schema.GroupResource, identity string) {
@@ -237,7 +233,6 @@ func find(schemas []*unstructured.Unstructured, name string) *unstructured.Unstr
 	return nil
 }
 
-// publishedAPIs reads the APIs of an APIExport.
 func publishedAPIs(export *unstructured.Unstructured,
 	schemas []*unstructured.Unstructured) (map[schema.GroupResource]*published, error) {
 	all := map[schema.GroupResource]*published{}
@@ -259,7 +254,6 @@ func publishedAPIs(export *unstructured.Unstructured,
 	return all, errors.Join(problems...)
 }
 
-// readSchema reads an APIResourceSchema.
 func readSchema(u *unstructured.Unstructured) (*published, error) {
 	data, err := json.Marshal(u.Object["spec"])
 	if err != nil {

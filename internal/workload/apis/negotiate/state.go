@@ -86,10 +86,8 @@ func compare(is, own *API) (api.APIState, string) {
 	return api.APIPublished, ""
 }
 
-// shown is how many differences a message has.
 const shown = 3
 
-// describe returns the first differences.
 func describe(found []lcd.Incompatibility) string {
 	var all []string
 	for _, i := range found[:min(len(found), shown)] {

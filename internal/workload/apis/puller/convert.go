@@ -15,7 +15,6 @@ import (
 // more than one API needs, and decoded ones need ten times the memory.
 type document map[string]json.RawMessage
 
-// decode returns a schema, or nil if there is none of this name.
 func (d document) decode(name string) (*definition, error) {
 	raw, ok := d[name]
 	if !ok {
@@ -28,7 +27,6 @@ func (d document) decode(name string) (*definition, error) {
 	return out, nil
 }
 
-// of returns the name of the schema of a kind, or nothing if there is none.
 func (d document) of(gvk schema.GroupVersionKind) string {
 	for name, raw := range d {
 		var s struct {
@@ -42,7 +40,6 @@ func (d document) of(gvk schema.GroupVersionKind) string {
 	return ""
 }
 
-// definitions are schemas, by name.
 type definitions map[string]*definition
 
 // definition is a schema of an OpenAPI v3 document of an API server, as far as such documents use the format.
@@ -69,7 +66,6 @@ type definition struct {
 
 type groupVersionKindJSON struct{ Group, Version, Kind string }
 
-// additionalProperties is a schema, or whether any are allowed.
 type additionalProperties struct {
 	Schema  *definition
 	Allowed bool
@@ -177,7 +173,6 @@ func (c *converter) resolve(d *definition, name string) (apiextensionsv1.JSONSch
 	return out, nil
 }
 
-// object converts the fields of an object.
 func (c *converter) object(d *definition, out *apiextensionsv1.JSONSchemaProps) error {
 	if d.Properties != nil {
 		out.Properties = make(map[string]apiextensionsv1.JSONSchemaProps, len(d.Properties))

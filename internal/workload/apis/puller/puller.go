@@ -114,7 +114,6 @@ type reader struct {
 	parsed    map[schema.GroupVersion]document
 }
 
-// read returns all versions of an API.
 func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]negotiate.API, error) {
 	var crd *apiextensionsv1.CustomResourceDefinition
 	if strings.Contains(gr.Group, ".") { // others are built in
@@ -201,7 +200,6 @@ func newAPI(gv schema.GroupVersion, r *metav1.APIResource) *negotiate.API {
 	}
 }
 
-// fromCRD sets what the version of a CustomResourceDefinition has.
 func fromCRD(a *negotiate.API, crd *apiextensionsv1.CustomResourceDefinition) error {
 	for _, c := range crd.Status.Conditions {
 		if c.Type == apiextensionsv1.NonStructuralSchema && c.Status == apiextensionsv1.ConditionTrue {
@@ -225,7 +223,6 @@ func fromCRD(a *negotiate.API, crd *apiextensionsv1.CustomResourceDefinition) er
 	return unusable("CustomResourceDefinition %s has no version %s", crd.Name, a.Version)
 }
 
-// builtIn sets the schema of a built-in API.
 func (r *reader) builtIn(ctx context.Context, a *negotiate.API, subresources []string) error {
 	gv := schema.GroupVersion{Group: a.Group, Version: a.Version}
 	all := r.parsed[gv]

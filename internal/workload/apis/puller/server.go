@@ -19,7 +19,6 @@ import (
 // maxDocument is the length of the longest document that is read, in bytes. The document of the core group has 1.5 MB.
 const maxDocument = 64 << 20
 
-// server is an API server.
 type server struct{ client *rest.RESTClient }
 
 func newServer(cfg *rest.Config) (server, error) {
@@ -33,7 +32,6 @@ func newServer(cfg *rest.Config) (server, error) {
 	return server{client}, nil
 }
 
-// get reads a JSON document.
 func (s server) get(ctx context.Context, path string, out any) error {
 	path, query, _ := strings.Cut(path, "?")
 	req := s.client.Get().AbsPath(path)
@@ -73,7 +71,6 @@ func (i index) hash() string {
 	return hex.EncodeToString(sum[:8])
 }
 
-// definitions reads the schemas of a group version, by name.
 func (s server) definitions(ctx context.Context, i index, gv schema.GroupVersion) (document, error) {
 	d, ok := i.Paths[strings.TrimPrefix(groupPath(gv), "/")]
 	if !ok {

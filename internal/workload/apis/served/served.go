@@ -39,7 +39,6 @@ const (
 	maxCommas = 500000
 )
 
-// key is the key of the content in a ConfigMap.
 const key = "api.json.gz"
 
 // API is one API as a cluster serves it.
@@ -103,7 +102,6 @@ func encode(a API) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// sizeError means that the schema of an API is too large.
 type sizeError string
 
 func (e sizeError) Error() string { return "the controller cannot read its schema: " + string(e) }

@@ -16,7 +16,6 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// interval is the time within which clusters are lost together.
 const interval = time.Minute
 
 // IsReady reports whether a cluster runs what is scheduled to it.
@@ -56,7 +55,6 @@ func isOther(reason string) bool {
 // wentAway reports whether a cluster with this reason was ready before, and its signals stopped.
 func wentAway(reason string) bool { return reason != api.ReasonSyncerNotRunning && !isOther(reason) }
 
-// notReady returns the condition Ready of a cluster that is not ready, or nil.
 func notReady(c *api.Cluster) *metav1.Condition {
 	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil &&
 		r.Status != metav1.ConditionTrue {
@@ -89,7 +87,6 @@ func Next(clusters []*api.Cluster, now time.Time) (next time.Time) {
 	return next
 }
 
-// decide returns the condition of one cluster.
 func decide(c *api.Cluster, clusters []*api.Cluster, now time.Time) metav1.Condition {
 	ready := notReady(c)
 	if ready == nil {

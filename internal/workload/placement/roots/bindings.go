@@ -40,7 +40,6 @@ const (
 // binding is the binding to an APIExport in a logical cluster. Without an APIExport, it stands for all of them.
 type binding struct{ workspace, export string }
 
-// item returns a binding for the log.
 func (b binding) item() item {
 	return item{kcpapi.APIBinding.GVR(), watch.Key{Cluster: b.workspace, Name: b.export}}
 }
@@ -79,14 +78,12 @@ func (b *binder) changed(k watch.Key) {
 	}
 }
 
-// all looks at the bindings of all workspaces that use the published APIs.
 func (b *binder) all() {
 	for _, k := range b.set().Keys(kcpapi.APIBinding.GVR(), bindingClass+api.ExportWorkloads) {
 		b.queue.Add(binding{workspace: k.Cluster})
 	}
 }
 
-// find returns a binding, if there is one.
 func (b *binder) find(at binding) (watch.Object, bool) {
 	set, r := b.set(), kcpapi.APIBinding.GVR()
 	for _, k := range set.KeysIn(r, at.workspace, "", bindingClass+at.export) {
@@ -197,14 +194,12 @@ func sooner(a, b time.Duration) time.Duration {
 	return a
 }
 
-// exportOf returns the APIExport of a binding.
 func exportOf(b *unstructured.Unstructured) (path, name string) {
 	path, _, _ = unstructured.NestedString(b.Object, "spec", "reference", "export", "path")
 	name, _, _ = unstructured.NestedString(b.Object, "spec", "reference", "export", "name")
 	return path, name
 }
 
-// apply writes a binding.
 func (b *binder) apply(ctx context.Context, r dynamic.ResourceInterface, want *unstructured.Unstructured) error {
 	if err := b.writes.Wait(ctx); err != nil {
 		return err

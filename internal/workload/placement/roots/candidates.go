@@ -47,7 +47,6 @@ func (d *decider) candidates(sub *subject) []schedule.Cluster {
 	return out
 }
 
-// accessOf returns whether a workspace with a path may use a cluster.
 func accessOf(c *api.Cluster, path string) schedule.Access {
 	switch {
 	case c.Spec.WorkspaceSelector == nil:

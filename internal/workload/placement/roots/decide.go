@@ -10,7 +10,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 )
 
-// decider decides where workloads run.
 type decider struct {
 	*view
 	decisions *decisions
@@ -64,7 +63,6 @@ func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	return decision, last.seen != next.seen
 }
 
-// forget forgets a root that is gone, or is not scheduled.
 func (d *decider) forget(i item) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -72,7 +70,6 @@ func (d *decider) forget(i item) {
 	d.decisions.forget(i)
 }
 
-// sharesOf returns the replicas of the next step by cluster.
 func sharesOf(d schedule.Decision) map[string]int64 {
 	out := map[string]int64{}
 	for name, share := range d.Next {

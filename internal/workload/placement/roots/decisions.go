@@ -27,8 +27,7 @@ type decided struct {
 	shares  map[string]int64
 	divided bool
 	uid     types.UID
-	// moved are the last moves.
-	moved moves
+	moved   moves
 	// stuck has since when replicas have not been available, by cluster.
 	stuck map[string]time.Time
 }
@@ -50,7 +49,6 @@ func newDecisions() *decisions {
 		everywhere: map[item]bool{}}
 }
 
-// of returns the last decision about a workload, if there is one.
 func (d *decisions) of(i item) (decided, bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -58,7 +56,6 @@ func (d *decisions) of(i item) (decided, bool) {
 	return last, known
 }
 
-// remember keeps a decision, and what would change it.
 func (d *decisions) remember(i item, next decided, waits, everywhere bool) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -155,7 +152,6 @@ func (d *decisions) affected(f facts, now time.Time) map[item]bool {
 	return out
 }
 
-// fingerprint is what decisions depend on of a cluster.
 type fingerprint struct {
 	// state changes what runs there, and room only what can be added.
 	state, room string

@@ -25,8 +25,7 @@ type followers struct {
 	*view
 	decisions *decisions
 	writer    *writer
-	// again looks at an item again.
-	again func(item)
+	again     func(item)
 }
 
 // follow writes the leaves of the objects in a namespace that are where workloads need them. It returns when to look
@@ -99,7 +98,6 @@ func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 	return refused, f.writer.writeStatus(ctx, sub, d, true, refused.condition(scheduled))
 }
 
-// decisionOf returns the shares of an object that workloads need as a decision.
 func decisionOf(shares map[string]splitter.Share) schedule.Decision {
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
 	for _, name := range slices.Sorted(maps.Keys(shares)) {

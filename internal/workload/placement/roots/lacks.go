@@ -85,7 +85,6 @@ func (f *followers) unsynced(i item, root *unstructured.Unstructured, needed ite
 	return ""
 }
 
-// describe returns the message about what is missing.
 func describe(missing []splitter.Ref) string {
 	var names []string
 	for _, m := range missing {

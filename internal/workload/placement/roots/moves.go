@@ -39,7 +39,6 @@ func (m moves) now(now time.Time) moves {
 	return m
 }
 
-// add returns the moves after more replicas have moved.
 func (m moves) add(n int64, now time.Time) moves {
 	if m = m.now(now); m.n == 0 {
 		m.from = now

@@ -12,7 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// previewInterval is the time between two checks that everything was listed.
 const previewInterval = 20 * time.Millisecond
 
 // Move is the change that a request to rebalance would make to a root.
@@ -60,7 +59,6 @@ func Preview(ctx context.Context, o Options, state State, endpoints []string, ti
 	return out, nil
 }
 
-// complete waits until all objects are known.
 func complete(ctx context.Context, set *watch.Set) error {
 	ticker := time.NewTicker(previewInterval)
 	defer ticker.Stop()
@@ -111,7 +109,6 @@ func (d *decider) moveOf(i item, root watch.Object) *Move {
 	}
 }
 
-// add adds the replicas of a cluster, unless there are none.
 func add(to map[string]int64, cluster string, n int64) {
 	if n > 0 {
 		to[cluster] = n

@@ -17,7 +17,6 @@ type Published struct {
 	Removed []schema.GroupVersionResource
 }
 
-// apis returns all published APIs.
 func (p *Published) apis() []schema.GroupVersionResource {
 	if p == nil {
 		return nil
@@ -34,7 +33,6 @@ func (p *Published) watched() []schema.GroupVersionResource {
 		[]schema.GroupVersionResource{api.Namespaces(), kcpapi.APIBinding.GVR()})
 }
 
-// scheduled returns the APIs whose objects are scheduled.
 func (p *Published) scheduled() []schema.GroupVersionResource {
 	if p == nil {
 		return nil
@@ -45,7 +43,6 @@ func (p *Published) scheduled() []schema.GroupVersionResource {
 // nothing reports whether it is known that no API is published.
 func (p *Published) nothing() bool { return p != nil && len(p.Scheduled)+len(p.Removed) == 0 }
 
-// removed reports whether the setup no longer has an API.
 func (p *Published) removed(r schema.GroupVersionResource) bool {
 	return p != nil && slices.Contains(p.Removed, r)
 }

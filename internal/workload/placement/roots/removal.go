@@ -56,7 +56,6 @@ func (s *Scheduler) LeavesByCluster() map[string]Leaves {
 	return out
 }
 
-// leaves returns the resources that leaves are of.
 func (p *Published) leaves() []schema.GroupVersionResource {
 	return slices.DeleteFunc(p.watched(),
 		func(r schema.GroupVersionResource) bool { return r == kcpapi.APIBinding.GVR() })

@@ -21,21 +21,17 @@ const (
 	reserveFor = 90 * time.Second
 	// reservePart is the part of a cluster, as its inverse, that one workspace can reserve. A workspace whose pods the
 	// clusters refuse, such as because of a quota, which only the clusters know, would otherwise send others elsewhere.
-	reservePart = 2
-	// sweepReservations is the time between two looks for reservations that have ended.
+	reservePart       = 2
 	sweepReservations = time.Second
 )
 
 // reservation is what decisions have added to a cluster for a workload, and no report about its capacity shows yet.
 type reservation struct {
-	// requests are the requests of a replica.
 	requests corev1.ResourceList
-	// n are the replicas that are reserved, until a time.
-	n     int64
-	until time.Time
+	n        int64
+	until    time.Time
 }
 
-// reservations are by cluster.
 type reservations map[string]*reserved
 
 // reserved are the reservations in a cluster, with their sums by workspace: a decision does not look at all workloads.
@@ -48,7 +44,6 @@ type reserved struct {
 	capacity *api.Capacity
 }
 
-// of returns the reservations in a cluster.
 func (r reservations) of(cluster string) *reserved {
 	if r[cluster] == nil {
 		r[cluster] = &reserved{items: map[item]reservation{}, sums: map[string]corev1.ResourceList{}}
@@ -79,7 +74,6 @@ func (r reservations) record(sub *subject, next map[string]schedule.Share, last 
 	}
 }
 
-// forget removes the reservations of a workload.
 func (r reservations) forget(i item) {
 	for _, in := range r {
 		in.set(i, reservation{})
@@ -109,7 +103,6 @@ func (r *reserved) set(i item, next reservation) {
 	}
 }
 
-// addTimes adds resources n times.
 func addTimes(to, more corev1.ResourceList, n int64) {
 	for name, q := range more {
 		all, sum := q.DeepCopy(), to[name].DeepCopy()
@@ -167,7 +160,6 @@ func capped(sum, allocatable corev1.ResourceList) corev1.ResourceList {
 	return out
 }
 
-// sweep ends the reservations whose time has ended.
 func (r *reserved) sweep(now time.Time) {
 	if now.Sub(r.swept) < sweepReservations {
 		return
@@ -180,7 +172,6 @@ func (r *reserved) sweep(now time.Time) {
 	}
 }
 
-// requestsOf returns what a replica of a workload requests.
 func requestsOf(root *unstructured.Unstructured) corev1.ResourceList {
 	object := kinds.PodSpec(root)
 	if object == nil {

@@ -135,14 +135,12 @@ func (s *Scheduler) Update(ctx context.Context, next State) {
 	}
 }
 
-// again schedules roots.
 func (s *Scheduler) again(r schema.GroupVersionResource, keys []watch.Key) {
 	for _, k := range keys {
 		s.queue.Add(item{r, k})
 	}
 }
 
-// watch starts and stops watches.
 func (s *Scheduler) watch(ctx context.Context) {
 	f := s.view.facts()
 	if f.set == nil || f.endpoints == nil || f.Published == nil || f.Published.nothing() {
@@ -189,7 +187,6 @@ func (s *Scheduler) relisted(src watch.Source) {
 	}
 }
 
-// failed logs an error after which an item is tried again.
 func failed(log klog.Logger, i item, err error, retries int) {
 	if reported(i, err, retries) {
 		log.Error(err, "Cannot schedule, retrying", "resource", i.GroupResource(), "object", i.Key)
@@ -204,7 +201,6 @@ func reported(i item, err error, retries int) bool {
 		retries == queue.QuietRetries
 }
 
-// rescheduleIn schedules the roots in a namespace.
 func (s *Scheduler) rescheduleIn(cluster, namespace string) {
 	f := s.view.facts()
 	for _, r := range f.Published.scheduled() {

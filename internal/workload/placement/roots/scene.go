@@ -15,7 +15,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// scene has the objects of a namespace.
 type scene struct {
 	resources []schema.GroupVersionResource
 	clusters  []string
@@ -31,8 +30,7 @@ type scene struct {
 	// pending are the roots of workloads, and decided what was decided about them.
 	pending map[item]watch.Object
 	decided map[splitter.Target]decided
-	// scaled are the workloads that an autoscaler scales.
-	scaled map[splitter.Target]bool
+	scaled  map[splitter.Target]bool
 	// complete are the endpoints of which all objects were known before the scene was made.
 	complete map[string]bool
 	// published are the APIs, and givenUp the clusters that are ignored, see usedOf.
@@ -71,7 +69,6 @@ func (f *followers) look(ns item) *scene {
 	return sc
 }
 
-// newScene returns a scene without objects.
 func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]bool) *scene {
 	sc := &scene{
 		published: published, givenUp: givenUp,

@@ -101,7 +101,6 @@ func onKnown(leaves []*unstructured.Unstructured, clusters []*api.Cluster) []*un
 	})
 }
 
-// changesOf returns what has to be written to reach the next step.
 func changesOf(sub *subject, d schedule.Decision) (splitter.Changes, error) {
 	_, divisible, _ := unstructured.NestedInt64(sub.root.Object, "spec", "replicas")
 	shares := map[string]splitter.Share{}

@@ -16,7 +16,6 @@ import (
 // has not written yet is from before.
 const settleFor = 30 * time.Second
 
-// settled reports whether a cluster is ready, and its leaves have its status.
 func settled(c *api.Cluster, now time.Time) bool {
 	r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady)
 	return r != nil && r.Status == metav1.ConditionTrue && now.Sub(r.LastTransitionTime.Time) >= settleFor
@@ -26,7 +25,6 @@ func settled(c *api.Cluster, now time.Time) bool {
 // controller first saw the cluster.
 type serving map[types.UID]map[schema.GroupResource]time.Time
 
-// next returns the times for the present states of the clusters.
 func (s serving) next(clusters []*api.Cluster, now time.Time) serving {
 	out := serving{}
 	for _, c := range clusters {

@@ -93,7 +93,6 @@ func annotationsOf(
 	return out, nil
 }
 
-// holds reports whether annotations are as they should be.
 func holds(have map[string]string, want map[string]any) bool {
 	for k, v := range want {
 		if is, ok := have[k]; ok != (v != nil) || ok && is != v {
@@ -123,7 +122,6 @@ func condition(d schedule.Decision, changes splitter.Changes, hints error, lacks
 	return metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionTrue, Reason: api.ReasonScheduled}
 }
 
-// reasonOf returns the reason of a mistake in the annotations of a root.
 func reasonOf(hints error) string {
 	if notSet := (*schedule.NotSetError)(nil); errors.As(hints, &notSet) {
 		return api.ReasonSpreadNotSet

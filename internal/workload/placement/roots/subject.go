@@ -14,7 +14,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// subject is a root with the state for its decision.
 type subject struct {
 	item
 	root     watch.Object
@@ -24,7 +23,6 @@ type subject struct {
 	leaves   map[string]*unstructured.Unstructured
 	previous map[string]schedule.Share
 	workload schedule.Workload
-	// mistakes are the errors in annotations.
 	mistakes error
 	// request is a request to rebalance that is not carried out yet, or "".
 	request string
@@ -99,7 +97,6 @@ func placedOn(root *unstructured.Unstructured) []string {
 		func(name string) bool { return api.ValidateClusterName(name) != nil })
 }
 
-// assign divides a workload.
 func (sub *subject) assign(candidates []schedule.Cluster, moved moves) schedule.Decision {
 	d := schedule.Assign(sub.workload, candidates, sub.previous, moved.budget(sub.workload.Replicas, sub.now))
 	if sub.leave(d) {
@@ -111,7 +108,6 @@ func (sub *subject) assign(candidates []schedule.Cluster, moved moves) schedule.
 	return d
 }
 
-// staying returns the shares as they are.
 func (sub *subject) staying() map[string]schedule.Share {
 	out := maps.Clone(sub.previous)
 	maps.DeleteFunc(out, func(_ string, share schedule.Share) bool { return share.Ending })

@@ -55,7 +55,6 @@ func (v *view) facts() facts {
 	return v.last
 }
 
-// change changes the facts, and returns them as they were before.
 func (v *view) change(f func(*facts)) (before facts) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -76,10 +75,8 @@ func (v *view) update(next State) (before, after facts) {
 	return before, after
 }
 
-// set returns the objects of workspaces.
 func (v *view) set() *watch.Set { return v.facts().set }
 
-// watched returns the resources of which objects are watched.
 func (f *facts) watched() []schema.GroupVersionResource {
 	all := f.Published.watched()
 	if selective(f.Clusters) {
@@ -88,7 +85,6 @@ func (f *facts) watched() []schema.GroupVersionResource {
 	return all
 }
 
-// resource returns the version of a resource that is watched.
 func (v *view) resource(gr schema.GroupResource) (schema.GroupVersionResource, bool) {
 	for _, r := range v.facts().Published.watched() {
 		if r.GroupResource() == gr {
@@ -115,7 +111,6 @@ func (v *view) knows(endpoint string) bool {
 	})
 }
 
-// completeAt reports whether all objects of an endpoint are known.
 func (v *view) completeAt(endpoint string) bool {
 	f := v.facts()
 	return f.set.CompleteFor([]string{endpoint}, f.Published.watched())
@@ -127,7 +122,6 @@ func (v *view) beside(i item, name string) (watch.Object, bool) {
 	return v.set().Get(i.GroupVersionResource, i.Key)
 }
 
-// hintsOf returns the annotations of the namespace of a workload.
 func (v *view) hintsOf(i item) map[string]string {
 	if o, ok := v.set().Get(api.Namespaces(), watch.Key{Cluster: i.Cluster, Name: i.Namespace}); ok {
 		return o.GetAnnotations()
@@ -135,7 +129,6 @@ func (v *view) hintsOf(i item) map[string]string {
 	return nil
 }
 
-// namespacesOf returns the labels of the namespaces of a workspace, by name.
 func (v *view) namespacesOf(workspace string) map[string]labels.Set {
 	out := map[string]labels.Set{}
 	for _, ns := range v.set().In(api.Namespaces(), workspace, "") {
@@ -144,7 +137,6 @@ func (v *view) namespacesOf(workspace string) map[string]labels.Set {
 	return out
 }
 
-// claims returns the PersistentVolumeClaims that a workload names.
 func (v *view) claims(i item, root *unstructured.Unstructured) []item {
 	var out []item
 	for _, d := range splitter.Dependencies(root) {
@@ -155,7 +147,6 @@ func (v *view) claims(i item, root *unstructured.Unstructured) []item {
 	return out
 }
 
-// autoscaler returns the autoscaler of a root, or nil.
 func (v *view) autoscaler(i item, root *unstructured.Unstructured) *unstructured.Unstructured {
 	var all []*unstructured.Unstructured
 	for _, kind := range kinds.All() {

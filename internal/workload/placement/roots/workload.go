@@ -39,7 +39,6 @@ func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
 	return w, err
 }
 
-// homeOf returns the cluster that has one of the claims of a workload, or "".
 func (v *view) homeOf(sub *subject, claims []item) string {
 	for _, c := range sub.clusters {
 		for _, claim := range claims {
@@ -99,7 +98,6 @@ func (v *view) replicasOf(sub *subject, w schedule.Workload) int64 {
 	return max(1, before)
 }
 
-// shareOf returns what a cluster has of a workload.
 func shareOf(leaf *unstructured.Unstructured) schedule.Share {
 	replicas, ok, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
 	if !ok {
@@ -113,7 +111,6 @@ func shareOf(leaf *unstructured.Unstructured) schedule.Share {
 	return schedule.Share{Replicas: replicas, Available: available, Existing: existing(leaf) + ending}
 }
 
-// existing returns the number of pods of a leaf.
 func existing(leaf *unstructured.Unstructured) (n int64) {
 	if leaf != nil {
 		n, _, _ = unstructured.NestedInt64(leaf.Object, "status", "replicas")

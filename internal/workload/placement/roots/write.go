@@ -22,10 +22,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// writer writes leaves, and the status of roots.
 type writer struct {
 	*view
-	// dropped are the fields of the status of roots that kcp drops.
 	dropped splitter.Dropped
 	// corrected has the versions of leaves that another client had changed, after their correction, by item.
 	corrected sync.Map
@@ -133,7 +131,6 @@ func apply(ctx context.Context, client dynamic.ResourceInterface, i item,
 	return live, nil
 }
 
-// remove deletes a leaf.
 func remove(ctx context.Context, client dynamic.ResourceInterface, i item, leaf *unstructured.Unstructured) error {
 	uid := leaf.GetUID()
 	err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
@@ -171,7 +168,6 @@ func (w *writer) correct(ctx context.Context, client dynamic.ResourceInterface, 
 	return live.GetResourceVersion() != is.GetResourceVersion(), nil
 }
 
-// writeMoves records how many replicas of a root move, before they do.
 func (w *writer) writeMoves(ctx context.Context, sub *subject) error {
 	if sub.moved.n == 0 {
 		return nil
@@ -179,7 +175,6 @@ func (w *writer) writeMoves(ctx context.Context, sub *subject) error {
 	return w.patchRoot(ctx, sub, annotated(map[string]any{api.AnnotationMoves: sub.moved.String()}))
 }
 
-// patchRoot patches a root, and keeps what it is then.
 func (w *writer) patchRoot(ctx context.Context, sub *subject, content map[string]any, subresources ...string) error {
 	r, err := w.set().Resource(sub.root.Endpoint, sub.Cluster, sub.GroupVersionResource)
 	if err != nil {

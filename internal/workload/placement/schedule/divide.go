@@ -30,21 +30,18 @@ func (a *assignment) rank(x, y *candidate) int {
 
 func (a *assignment) hash(cluster string) uint64 { return hashOf(a.workload.Key, cluster) }
 
-// hashOf returns a hash of a cluster that differs by key.
 func hashOf(key, cluster string) uint64 {
 	h := fnv.New64a()
 	_, _ = h.Write([]byte(key + "\x00" + cluster)) // it never fails
 	return h.Sum64()
 }
 
-// has orders candidates that have a share before others.
 func (a *assignment) has(x, y *candidate) int {
 	_, hasX := a.previous[x.Name]
 	_, hasY := a.previous[y.Name]
 	return first(hasX, hasY)
 }
 
-// first orders true before false.
 func first(x, y bool) int {
 	switch {
 	case x == y:
@@ -71,7 +68,6 @@ func (a *assignment) limit() {
 	}
 }
 
-// bounds are the smallest and the largest share of a candidate.
 type bounds struct{ least, most int64 }
 
 // divide returns the replicas of each candidate in the end, and how many no candidate can take. Running replicas are
@@ -210,7 +206,6 @@ func (a *assignment) top(goal map[string]int64, within map[string]bounds, left i
 	return left
 }
 
-// keepOne adds the best candidate to an empty goal.
 func (a *assignment) keepOne(goal map[string]int64) {
 	if all := a.chosen(); len(goal) == 0 && len(all) > 0 {
 		c := slices.MinFunc(all,

@@ -94,7 +94,6 @@ func ParseHints(workload, namespace map[string]string, byDefault Spread) (Hints,
 	return h, errors.Join(problems...)
 }
 
-// parseFailover reads Automatic, Never or a time.
 func (h *Hints) parseFailover(value string) error {
 	if f := api.Failover(value); f == api.FailoverAutomatic || f == api.FailoverNever {
 		h.Failover = f
@@ -112,7 +111,6 @@ func (h *Hints) parseFailover(value string) error {
 // maxWeight keeps sums of weights exact.
 const maxWeight = 1_000_000
 
-// parseWeights reads weights such as c1=2,c2=1.
 func parseWeights(value string) (map[string]int64, error) {
 	all := map[string]int64{}
 	for _, part := range strings.Split(value, ",") {

@@ -12,7 +12,6 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// candidate is a cluster with its verdict.
 type candidate struct {
 	Cluster
 	// ok means that the cluster has a share in the goal.
@@ -145,13 +144,11 @@ func (a *assignment) weigh() {
 	}
 }
 
-// request is the amount of a resource that a replica requests.
 type request struct {
 	name   corev1.ResourceName
 	amount float64
 }
 
-// requests returns what a replica requests, with the pod itself.
 func (a *assignment) requests() []request {
 	out := []request{{corev1.ResourcePods, 1}}
 	for name, q := range a.workload.Requests {
@@ -162,7 +159,6 @@ func (a *assignment) requests() []request {
 	return out
 }
 
-// room returns how many more replicas fit into the free resources of a cluster.
 func (a *assignment) room(c *candidate) int64 {
 	fits := int64(math.MaxInt32)
 	for _, r := range a.requested {

@@ -214,7 +214,6 @@ func Assign(w Workload, clusters []Cluster, previous map[string]Share, moves int
 	return d
 }
 
-// assignment is the state of a decision.
 type assignment struct {
 	workload         Workload
 	previous, ending map[string]Share
@@ -235,7 +234,6 @@ func (a *assignment) keepLost(d *Decision) {
 	}
 }
 
-// chosen returns the candidates, sorted by name.
 func (a *assignment) chosen() []*candidate {
 	var all []*candidate
 	for _, name := range a.order {
@@ -246,7 +244,6 @@ func (a *assignment) chosen() []*candidate {
 	return all
 }
 
-// explain adds the verdicts.
 func (a *assignment) explain(d *Decision) {
 	for _, name := range a.order {
 		c := a.clusters[name]
@@ -273,7 +270,6 @@ func (a *assignment) explain(d *Decision) {
 	}
 }
 
-// maxReasons is how many reasons a message has.
 const maxReasons = 3
 
 // reasons returns why the clusters are no candidates, the most frequent reason first.

@@ -5,7 +5,6 @@ import (
 	"slices"
 )
 
-// duplicate decides about a workload that runs on each candidate.
 func (a *assignment) duplicate(d *Decision) {
 	for _, c := range a.chosen() {
 		d.Goal[c.Name] = a.workload.Replicas
@@ -52,7 +51,6 @@ func (a *assignment) replaced(goal map[string]int64) bool {
 	return len(goal) > 0
 }
 
-// mayStay reports whether no user or administrator excludes a cluster.
 func (a *assignment) mayStay(c *candidate) bool { return a.excluded(c.Cluster) == "" }
 
 // keep adds shares to the next step that nothing replaces yet.
@@ -92,5 +90,4 @@ func (a *assignment) meant(x, y *candidate) int {
 	return first(toX, toY)
 }
 
-// steady orders candidates first that are ready.
 func steady(x, y *candidate) int { return first(x.Ready, y.Ready) }

@@ -97,7 +97,6 @@ func (d *collector) add(gr schema.GroupResource, name any, optional bool) {
 	d.found = append(d.found, Dependency{ref, optional})
 }
 
-// pod collects what a pod spec names.
 func (d *collector) pod(spec map[string]any) {
 	account, _ := spec["serviceAccountName"].(string)
 	alias, _ := spec["serviceAccount"].(string)
@@ -109,7 +108,6 @@ func (d *collector) pod(spec map[string]any) {
 	}
 }
 
-// named collects the names of a reference.
 func (d *collector) named(object map[string]any, r reference) {
 	kinds.Visit(object, strings.Split(r.path, "."), func(at map[string]any, field string) {
 		optional, _ := at["optional"].(bool)
@@ -117,13 +115,11 @@ func (d *collector) named(object map[string]any, r reference) {
 	})
 }
 
-// object returns a field that is an object, or nil.
 func object(of map[string]any, field string) map[string]any {
 	o, _ := of[field].(map[string]any)
 	return o
 }
 
-// objects returns the items of a list that are objects.
 func objects(of map[string]any, field string) []map[string]any {
 	list, _ := of[field].([]any)
 	var all []map[string]any

@@ -58,7 +58,6 @@ func Leaves(root *unstructured.Unstructured, shares map[string]Share) ([]*unstru
 	return all, nil
 }
 
-// leafOf returns the leaf of a root on a cluster.
 func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unstructured.Unstructured, error) {
 	leaf := &unstructured.Unstructured{Object: map[string]any{}}
 	for field, value := range root.DeepCopy().Object {
@@ -90,7 +89,6 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	}
 	leaf.SetAnnotations(annotations)
 	SetToken(leaf, api.SecretTypeToken)
-	// encoding/json sorts the keys of maps.
 	data, err := json.Marshal(leaf.Object)
 	if err != nil {
 		return nil, fmt.Errorf("encode a leaf of %s %s/%s: %w", root.GetKind(), root.GetNamespace(),
@@ -101,7 +99,6 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	return leaf, nil
 }
 
-// numbers returns the fields of a spec that a share replaces.
 func (s Share) numbers() map[string]int64 {
 	out := map[string]int64{}
 	maps.Copy(out, s.Numbers)
@@ -272,7 +269,6 @@ func keep(have, want map[string]any, list string) (kept []any, removed bool) {
 	return kept, len(kept) < len(items)
 }
 
-// named returns the item of a list with a name, or nil.
 func named(of map[string]any, list string, name any) map[string]any {
 	text, _ := name.(string)
 	for _, item := range objects(of, list) {

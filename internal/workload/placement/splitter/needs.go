@@ -54,7 +54,6 @@ func NeedsOf(u *unstructured.Unstructured) string {
 	return fmt.Sprint(Dependencies(u), " ", pods)
 }
 
-// needs is the state of FindNeeds.
 type needs struct {
 	objects   map[Ref]*unstructured.Unstructured
 	ingresses map[string][]Ref // by the name of a Service
@@ -98,7 +97,6 @@ func (n *needs) attach(workloads []Placed) map[int][]Ref {
 	return with
 }
 
-// follow adds what an object names.
 func (n *needs) follow(u *unstructured.Unstructured) {
 	for _, d := range Dependencies(u) {
 		n.need(d)
@@ -111,7 +109,6 @@ func adds(ref Ref, u *unstructured.Unstructured) bool {
 	return !kinds.IsEverywhere(ref.GroupResource, ref.Name) || len(objects(u.Object, "imagePullSecrets")) > 0
 }
 
-// need adds a dependency and those that follow from it.
 func (n *needs) need(d Dependency) {
 	if n.seen[d.Ref] {
 		return

@@ -85,10 +85,8 @@ type index struct {
 	// unknown.
 	pods    map[int]labels.Set
 	unknown []int
-	// by has the workloads with a label.
-	by map[label][]int
-	// all are the workloads.
-	all []int
+	by      map[label][]int
+	all     []int
 }
 
 type label struct{ key, value string }

@@ -56,7 +56,6 @@ func sum(values []any) any {
 // compareText compares times in RFC 3339, which have the order of their texts.
 func compareText(a, b any) int { return strings.Compare(fmt.Sprint(a), fmt.Sprint(b)) }
 
-// union returns the items of all lists, once.
 func union(values []any) any {
 	all := []any{}
 	for _, v := range values {
@@ -70,7 +69,6 @@ func union(values []any) any {
 	return all
 }
 
-// same returns the value that all leaves have, or nothing.
 func same(values []any) any {
 	for _, v := range values {
 		if !reflect.DeepEqual(v, values[0]) {
@@ -177,7 +175,6 @@ func mergeConditions(names []string, leaves map[string]*unstructured.Unstructure
 	return all
 }
 
-// reported is a condition of a leaf.
 type reported struct {
 	cluster   string
 	condition map[string]any
@@ -220,7 +217,6 @@ func worst(kind string, all []reported, several bool) any {
 	return merged
 }
 
-// readyFields are the fields of a status with the number of ready replicas.
 func readyFields() []string { return []string{"readyReplicas", "numberReady", "ready"} }
 
 // PlacementOf returns the summary of a root for its annotation workloads.kcp.dev/placement.

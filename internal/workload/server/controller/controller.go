@@ -34,7 +34,6 @@ const (
 	settle = 200 * time.Millisecond
 )
 
-// The resources of the compute workspace.
 var (
 	crds = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
 		Resource: "customresourcedefinitions"}
@@ -67,10 +66,8 @@ type Options struct {
 	hurry time.Duration
 }
 
-// every returns an interval.
 func (o Options) every(d time.Duration) time.Duration { return d / max(o.hurry, 1) }
 
-// controller is a running controller.
 type controller struct {
 	Options
 	*workspace
@@ -81,8 +78,7 @@ type controller struct {
 	reports   *reports
 	policies  *policies
 	publisher *publisher
-	// roots schedules the objects of users.
-	roots *roots.Scheduler
+	roots     *roots.Scheduler
 	// seen is the state that the last pass has seen.
 	seen atomic.Pointer[seen]
 	// wake ends a wait: something has changed.
@@ -150,7 +146,6 @@ func (c *controller) changed(r schema.GroupVersionResource, k watch.Key) {
 	c.poke()
 }
 
-// loop handles changes until the context ends.
 func (c *controller) loop(ctx context.Context) error {
 	for ctx.Err() == nil {
 		if err := c.same(); err != nil {
@@ -163,7 +158,6 @@ func (c *controller) loop(ctx context.Context) error {
 	return nil
 }
 
-// poke wakes the loop.
 func (c *controller) poke() {
 	select {
 	case c.wake <- struct{}{}:

@@ -98,7 +98,6 @@ func (i identities) lacks(cl *api.Cluster) bool {
 	return live != "" && cl.Status.UID == "" && i.isTheOne(cl) && i.recorded(live, cl) == ""
 }
 
-// record sets the UID in the status if there is none.
 func (c *controller) record(ctx context.Context, d *draft, ids identities) {
 	if !ids.lacks(d.Cluster) {
 		return

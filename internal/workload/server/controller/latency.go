@@ -20,7 +20,6 @@ func newLatency() Latency {
 
 func (l Latency) observe(d syncer.Direction, took time.Duration) { l[d].Observe(took) }
 
-// metrics returns the histograms of a cluster.
 func (l Latency) metrics(cluster string) []probe.Metric {
 	var out []probe.Metric
 	for _, d := range syncer.Directions() {

@@ -103,7 +103,6 @@ func (m Member) Run(ctx context.Context) error {
 	return g.Wait()
 }
 
-// sender returns what sends the heartbeats.
 func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
@@ -123,7 +122,6 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 	}
 }
 
-// member is a cluster in push mode.
 type member struct {
 	cancel context.CancelFunc
 	done   chan struct{}
@@ -151,7 +149,6 @@ func (m *member) stop() {
 	<-m.done
 }
 
-// state returns what is known about the cluster.
 func (m *member) state() (known record, problem error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -168,7 +165,6 @@ func (m *member) works() bool {
 	}
 }
 
-// start starts a cluster in push mode.
 func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
 	ctx, cancel := context.WithCancel(ctx)
 	next := &member{
@@ -201,7 +197,6 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 	return next
 }
 
-// extend adds the version of the API server to a report.
 func (m *member) extend(r *heartbeat.Report) {
 	m.mu.Lock()
 	defer m.mu.Unlock()

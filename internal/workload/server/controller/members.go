@@ -92,7 +92,6 @@ func (m *members) isCurrent(ctx context.Context, cl *api.Cluster, uid types.UID)
 	return secret.GetResourceVersion() == last.secret, nil
 }
 
-// stopAll stops all members and waits for them.
 func (m *members) stopAll() {
 	for _, name := range slices.Collect(maps.Keys(m.of)) {
 		m.stop(name)
@@ -117,7 +116,6 @@ type record struct {
 	again time.Time
 }
 
-// record returns what is known of a cluster.
 func (m *members) record(cluster string) record {
 	if push := m.of[cluster]; push != nil {
 		known, _ := push.state()
@@ -176,7 +174,6 @@ func (m *members) connect(cl *api.Cluster) (*rest.Config, string, error) {
 	return last.cfg, last.version, last.err
 }
 
-// parse reads the kubeconfig in a Secret.
 func (m *members) parse(secret *unstructured.Unstructured) (*rest.Config, error) {
 	text, _, _ := unstructured.NestedString(secret.Object, "data", api.KeyKubeconfig)
 	raw, err := base64.StdEncoding.DecodeString(text)

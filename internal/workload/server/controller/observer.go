@@ -29,13 +29,12 @@ import (
 // the controller writes.
 type observer struct {
 	workspace string
-	// uid is the UID of the Cluster.
-	uid      types.UID
-	client   dynamic.Interface
-	metadata metadata.Interface
-	identity *syncer.Identity
-	begin    func(what string) (end func())
-	after    func(time.Duration) <-chan time.Time
+	uid       types.UID
+	client    dynamic.Interface
+	metadata  metadata.Interface
+	identity  *syncer.Identity
+	begin     func(what string) (end func())
+	after     func(time.Duration) <-chan time.Time
 	// reported is the version of the last report, and written the resourceVersions of its ConfigMaps, by name.
 	reported string
 	written  map[string]string
@@ -245,7 +244,6 @@ func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster
 // that, such as when a cluster does not answer.
 type unwrittenError struct{ error }
 
-// write writes a ConfigMap.
 func (o *observer) write(ctx context.Context, u *unstructured.Unstructured) error {
 	live, err := o.client.Resource(configMaps).Namespace(u.GetNamespace()).Apply(ctx, u.GetName(), u,
 		metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})

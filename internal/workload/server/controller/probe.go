@@ -28,7 +28,6 @@ type seen struct {
 	latency map[string]Latency
 }
 
-// see sets the state of a pass.
 func (c *controller) see(clusters []*api.Cluster) {
 	next := &seen{c.Now(), clusters, map[string]Latency{}}
 	for name, m := range c.members.of {
@@ -37,7 +36,6 @@ func (c *controller) see(clusters []*api.Cluster) {
 	c.seen.Store(next)
 }
 
-// state returns the state of the controller for its probe.
 func (c *controller) state() probe.State {
 	c.see(nil)
 	return probe.State{
@@ -112,7 +110,6 @@ type syncerState struct {
 	beat atomic.Pointer[time.Time]
 }
 
-// get returns what the syncer has reported, or nothing.
 func (s *syncerState) get() syncer.State {
 	if last := s.last.Load(); last != nil {
 		return *last
@@ -120,7 +117,6 @@ func (s *syncerState) get() syncer.State {
 	return syncer.State{}
 }
 
-// state returns the state of a syncer for its probe.
 func (s *syncerState) state(now func() time.Time, busy *probe.Busy) probe.State {
 	return probe.State{
 		Healthy: func() error { return busy.Stuck(now(), stuck) },

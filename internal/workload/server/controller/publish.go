@@ -32,7 +32,6 @@ var (
 	workspaceTypes = kcpapi.WorkspaceType.GVR()
 )
 
-// publisher publishes the APIs of the clusters.
 type publisher struct {
 	*workspace
 	Options
@@ -164,7 +163,6 @@ func (p *publisher) write(ctx context.Context, ids identities, published *unstru
 	return true, nil
 }
 
-// export writes the APIExports, and the states of the clusters.
 func (p *publisher) export(ctx context.Context, ids identities, published *unstructured.Unstructured,
 	out *negotiate.Output) error {
 	// The policies come first, so that no object is without them.
@@ -286,7 +284,6 @@ func (p *publisher) version(ids identities) string {
 	return string(h.Sum(nil))
 }
 
-// requested returns the requests in an annotation of a Cluster.
 func requested(cl *api.Cluster, annotation string) (out []string) {
 	for _, value := range strings.Split(cl.Annotations[annotation], ",") {
 		if value = strings.TrimSpace(value); value != "" {

@@ -82,7 +82,6 @@ func (m Member) isRight(ctx context.Context, client dynamic.Interface, other hea
 	return err == nil && own == want
 }
 
-// read reads the Cluster.
 func (m Member) read(ctx context.Context, client dynamic.Interface) (*api.Cluster, error) {
 	live, err := client.Resource(api.ClusterGVR()).Get(ctx, m.Cluster, metav1.GetOptions{})
 	if err != nil {

@@ -32,7 +32,6 @@ type draft struct {
 	problem error
 }
 
-// evaluate judges all clusters by their Leases.
 func (c *controller) evaluate(clusters []*api.Cluster) {
 	now := c.Now()
 	if slices.ContainsFunc(c.set.Failures(), func(f watch.Failure) bool { return f.Resource == heartbeat.Leases }) {
@@ -85,14 +84,12 @@ func evict(drafts []*draft, now time.Time) (due time.Time) {
 	return fleet.Next(next, now)
 }
 
-// count sets the number of objects that are scheduled to the cluster.
 func (d *draft) count(n roots.Leaves) {
 	if n.Complete && (d.next.Leaves == nil || *d.next.Leaves != int64(n.Count)) {
 		d.next.Leaves, d.changed = new(int64(n.Count)), true
 	}
 }
 
-// set sets a condition.
 func (d *draft) set(condition metav1.Condition, now time.Time) {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	condition.Message = heartbeat.CutTo(condition.Message, maxMessage) // as it is written: else it would be another one
@@ -143,7 +140,6 @@ func (c *controller) unusable(cl *api.Cluster, ids identities) (reason, message 
 	return c.members.problem(cl.Name)
 }
 
-// copyReport copies what the syncer has reported.
 func (c *controller) copyReport(ctx context.Context, d *draft) {
 	v := d.verdict
 	next := &d.next
@@ -180,7 +176,6 @@ func (c *controller) writeStatus(ctx context.Context, d *draft) error {
 	return d.problem
 }
 
-// schedulable returns the condition Schedulable.
 func (c *controller) schedulable(cl *api.Cluster) metav1.Condition {
 	not := func(reason, message string) metav1.Condition {
 		return api.Not(api.ConditionSchedulable, reason, message)

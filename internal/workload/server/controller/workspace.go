@@ -107,7 +107,6 @@ func (w *workspace) whoAmI(ctx context.Context) (user guard.User, _ error) {
 	return user, nil
 }
 
-// object returns an object that is watched, or nil.
 func (w *workspace) object(r schema.GroupVersionResource, namespace, name string) *unstructured.Unstructured {
 	if o, ok := w.set.Get(r, watch.Key{Cluster: w.cluster, Namespace: namespace, Name: name}); ok {
 		return o.Unstructured
@@ -115,7 +114,6 @@ func (w *workspace) object(r schema.GroupVersionResource, namespace, name string
 	return nil
 }
 
-// lease returns the Lease of a cluster, or nil.
 func (w *workspace) lease(cluster string) *unstructured.Unstructured {
 	return w.object(heartbeat.Leases, api.NamespaceLeases, api.LeaseCluster(cluster))
 }

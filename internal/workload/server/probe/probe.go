@@ -143,7 +143,6 @@ func (m Metric) kind() string {
 	return "gauge"
 }
 
-// write writes the lines of a histogram.
 func (d *Distribution) write(b *strings.Builder, m Metric) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -167,7 +166,6 @@ func (d *Distribution) write(b *strings.Builder, m Metric) {
 
 func number(v float64) string { return strconv.FormatFloat(v, 'g', -1, 64) }
 
-// labels returns labels in braces, or nothing if there are none.
 func labels(all map[string]string) string {
 	if len(all) == 0 {
 		return ""

@@ -50,7 +50,6 @@ func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) 
 	return out, nil
 }
 
-// accepts reports whether new pods can run on a node.
 func accepts(n *corev1.Node) bool {
 	if n.Spec.Unschedulable {
 		return false

@@ -28,8 +28,7 @@ const (
 	// Interval is the time between two heartbeats.
 	Interval = 10 * time.Second
 	// Grace is how long the controller waits for a heartbeat.
-	Grace = 40 * time.Second
-	// timeout is the time limit of a request.
+	Grace   = 40 * time.Second
 	timeout = 5 * time.Second
 	// due is when a controller that starts must have seen a heartbeat of a syncer that runs.
 	due = Interval + timeout
@@ -152,7 +151,6 @@ func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, phy
 // maxAnswer is how much of an answer is read, in bytes.
 const maxAnswer = 4 << 10
 
-// ready requests /readyz of an API server.
 func ready(ctx context.Context, client *http.Client, host string) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()

@@ -62,7 +62,6 @@ func (s *Sender) Acquire(ctx context.Context, waits func(reason error)) error {
 	return nil
 }
 
-// displaces reports whether this process works instead of the holder of a Lease.
 func (s *Sender) displaces(ctx context.Context, lease *unstructured.Unstructured) bool {
 	if s.Displaces == nil {
 		return false
@@ -94,7 +93,6 @@ func holderOf(lease *unstructured.Unstructured) string {
 	return holder
 }
 
-// takenError is the error of a syncer that has to stop.
 type takenError struct{ error }
 
 // renew applies the Lease. If this process is to be alone, it does so only if the Lease is as this process wrote it: if

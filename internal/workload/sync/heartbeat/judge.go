@@ -26,7 +26,6 @@ type Judge struct {
 	clusters map[string]*record
 }
 
-// record has the last heartbeat of a cluster.
 type record struct {
 	uid             types.UID // of the Cluster
 	holder, renewed string
@@ -125,7 +124,6 @@ func (j *Judge) Evaluate(cl *api.Cluster, lease *unstructured.Unstructured, now 
 	return out
 }
 
-// begin returns what is known of a cluster that the judge does not know yet.
 func begin(cl *api.Cluster, lease *unstructured.Unstructured, now time.Time) *record {
 	r := &record{uid: cl.UID, since: now}
 	if cl.Status.Syncer != nil {
@@ -185,7 +183,6 @@ func (r *record) update(lease *unstructured.Unstructured, now time.Time) {
 	r.lease = lease
 }
 
-// before reports whether a Lease was renewed before another one.
 func before(renewed, other string) bool {
 	at, err := time.Parse(time.RFC3339, renewed)
 	last, err2 := time.Parse(time.RFC3339, other)
@@ -222,7 +219,6 @@ func (r *record) verdict(now time.Time) Verdict {
 	return Verdict{Conditions: alive(r.report)}
 }
 
-// alive returns the conditions of a cluster whose syncer sends heartbeats.
 func alive(r Report) []metav1.Condition {
 	is := func(kind string) metav1.Condition {
 		return metav1.Condition{Type: kind, Status: metav1.ConditionTrue, Reason: api.ReasonReady}

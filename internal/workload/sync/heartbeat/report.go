@@ -70,7 +70,6 @@ const largest = "1Ei"
 // errNoReport means that a Lease was not written by a syncer.
 var errNoReport = errors.New("the Lease has no report of a syncer")
 
-// reportText returns the report of a Lease as it is written there.
 func reportText(lease *unstructured.Unstructured) string {
 	text, _, _ := unstructured.NestedString(lease.Object, "metadata", "annotations", annotationReport)
 	return text
@@ -98,7 +97,6 @@ func ReportOf(lease *unstructured.Unstructured) (Report, error) {
 // IsFor reports whether the syncer works for the Cluster with a UID, as far as the report says it.
 func (r Report) IsFor(cluster types.UID) bool { return r.Cluster == "" || r.Cluster == cluster }
 
-// withoutRequests returns the report without what pods request.
 func (r Report) withoutRequests() Report {
 	if r.Capacity != nil {
 		capacity := *r.Capacity
@@ -108,7 +106,6 @@ func (r Report) withoutRequests() Report {
 	return r
 }
 
-// confine cuts texts, and drops what is not credible.
 func (r *Report) confine() {
 	for _, text := range []*string{
 		&r.Version, &r.ClusterVersion, &r.Message, &r.Orphans, &r.OtherSetup, &r.SchemasProblem,

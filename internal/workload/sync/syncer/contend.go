@@ -52,7 +52,6 @@ type applied struct {
 	refusedAt time.Time
 }
 
-// wait returns how long the next correction has to wait.
 func (a *applied) wait(now time.Time) time.Duration {
 	if a.corrections == 0 {
 		return 0
@@ -64,7 +63,6 @@ func (a *applied) wait(now time.Time) time.Duration {
 	return max(0, a.corrected.Add(delay).Sub(now))
 }
 
-// correct records a correction.
 func (a *applied) correct(managers []string, now time.Time) {
 	a.corrections++
 	a.corrected = now
@@ -76,7 +74,6 @@ func (a *applied) stays(now time.Time) bool {
 	return a.corrections > 0 && now.Sub(a.corrected) >= contendedFor
 }
 
-// contended reports whether the object is contended.
 func (a *applied) contended() bool { return a.corrections >= contendedAfter }
 
 // rivals returns the field managers of other clients that change an object, sorted. A correction takes their fields

@@ -49,7 +49,6 @@ func (i *Identity) UID() types.UID {
 	return uid
 }
 
-// read reads the UID.
 func (i *Identity) read(ctx context.Context) error {
 	uid, err := ReadUID(ctx, i.Physical)
 	if err != nil {

@@ -110,7 +110,6 @@ func (l *leaves) patch(
 	return live, nil
 }
 
-// outcome is the condition Synced of a leaf.
 type outcome struct {
 	reason, message string
 }

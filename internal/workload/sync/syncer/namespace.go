@@ -27,7 +27,6 @@ import (
 // synced does not make its objects unknown, also after a restart.
 const hasPrefix = "has." + api.Group + "/"
 
-// hasKey returns the annotation for a resource.
 func hasKey(gr schema.GroupResource) string {
 	name := gr.String()
 	if len(name) > validation.DNS1123LabelMaxLength {
@@ -226,7 +225,6 @@ func mark(ctx context.Context, client dynamic.ResourceInterface, live *unstructu
 	return err
 }
 
-// has reports whether an object has some labels.
 func has(o metav1.Object, want map[string]string) bool {
 	return labels.SelectorFromSet(want).Matches(labels.Set(o.GetLabels()))
 }

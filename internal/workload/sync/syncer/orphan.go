@@ -22,7 +22,6 @@ type orphan struct {
 	live *unstructured.Unstructured
 }
 
-// tokenLength is the number of characters with which a user releases orphans.
 const tokenLength = 8
 
 // orphans finds the objects of the physical cluster without a leaf, and removes them if a user has released them.
@@ -133,7 +132,6 @@ func parseLeaf(text string) (watch.Key, bool) {
 	return watch.Key{Cluster: cluster, Namespace: namespace, Name: name}, ok && ok2
 }
 
-// tokenOf returns what identifies a set of orphans.
 func tokenOf(all []orphan) string {
 	var uids []string
 	for _, o := range all {

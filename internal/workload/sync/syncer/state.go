@@ -110,7 +110,6 @@ func (l *latency) wrote(d Direction, i item, now time.Time) time.Duration {
 	return now.Sub(since)
 }
 
-// done forgets the changes of an item that needed no write.
 func (l *latency) done(i item) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -61,7 +61,6 @@ type Options struct {
 	See func(*api.Cluster)
 }
 
-// namespaces is the resource of namespaces.
 var namespaces = api.Namespaces()
 
 // item is an object to sync: the leaf with a key.
@@ -70,7 +69,6 @@ type item struct {
 	watch.Key
 }
 
-// syncer is a running syncer.
 type syncer struct {
 	*view
 	queue   workqueue.TypedRateLimitingInterface[item]
@@ -86,7 +84,6 @@ type syncer struct {
 	applied sync.Map
 }
 
-// last returns what was last applied for a leaf.
 func (s *syncer) last(i item) applied {
 	last, _ := s.applied.Load(i)
 	a, _ := last.(applied)
@@ -142,7 +139,6 @@ func Run(ctx context.Context, o Options) error {
 	return nil
 }
 
-// connect makes the clients of both sides.
 func (s *syncer) connect(ctx context.Context) (err error) {
 	state := watch.Logged(ctx, s.report)
 	s.up, err = watch.New(ctx, watch.Options{
@@ -289,7 +285,6 @@ func (s *syncer) again(r schema.GroupVersionResource) {
 	}
 }
 
-// handle syncs an item.
 func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ error) {
 	s.latency.begin(i)
 	defer s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))()

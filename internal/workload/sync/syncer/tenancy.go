@@ -33,15 +33,12 @@ type tenancy struct {
 	filled sync.Map
 }
 
-// filled is what was written into a namespace.
 type filled struct {
-	// hash is the hash of the template.
 	hash uint64
 	// specs are the hashes of the specs that the cluster has returned: it can add defaults.
 	specs map[part]uint64
 }
 
-// part identifies an object of the template.
 type part struct {
 	schema.GroupVersionResource
 	name string
@@ -54,7 +51,6 @@ func hashOf(value any) uint64 {
 	return h.Sum64() | 1
 }
 
-// watch watches the objects that were made of the template.
 func (t *tenancy) watch(ctx context.Context) (err error) {
 	t.live, err = watch.New(ctx, watch.Options{
 		Config: t.Physical, LabelSelector: api.LabelTemplate + "=" + t.Setup, Now: t.Now,

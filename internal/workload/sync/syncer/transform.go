@@ -190,7 +190,6 @@ func (r *restriction) template(where string, template any) {
 	}
 }
 
-// selectNodes adds the node selector of the Cluster to a pod spec.
 func (r *restriction) selectNodes(spec map[string]any, nodes map[string]string) {
 	selector, _ := spec["nodeSelector"].(map[string]any)
 	out := map[string]any{}
@@ -292,7 +291,6 @@ func (t tenant) affinity(pod map[string]any) *refusal {
 	return nil
 }
 
-// affinityTerms returns the terms of the affinity of pods to other pods.
 func affinityTerms(pod map[string]any) (all []map[string]any) {
 	add := func(term map[string]any, _ string) { all = append(all, term) }
 	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {

@@ -189,7 +189,6 @@ func (v *view) begin(what string) (end func()) {
 	return v.Begin(what)
 }
 
-// complete reports whether everything that the syncer watches is known.
 func (v *view) complete(endpoints []string, resources []schema.GroupVersionResource) bool {
 	return len(endpoints) > 0 && v.up.Complete() && v.bound.Complete() && v.down.Complete() &&
 		v.up.CompleteFor(endpoints, resources) && v.down.CompleteFor([]string{v.physicalURL()}, resources)
@@ -217,7 +216,6 @@ func (v *view) boundClaims() map[string]bool {
 	return out
 }
 
-// usedNamespaces returns the namespaces of the physical cluster that have a leaf.
 func (v *view) usedNamespaces(apis []schema.GroupVersionResource) map[string]bool {
 	used := map[string]bool{}
 	for _, r := range apis {
@@ -228,7 +226,6 @@ func (v *view) usedNamespaces(apis []schema.GroupVersionResource) map[string]boo
 	return used
 }
 
-// space is a namespace of a logical cluster.
 type space struct{ cluster, namespace string }
 
 // spaceIndex finds the leaves of an event of the physical cluster.
@@ -302,7 +299,6 @@ func (s *spaceIndex) leavesOf(r schema.GroupVersionResource, k watch.Key) []watc
 	return all
 }
 
-// clusters returns the logical clusters of the namespaces that are known.
 func (s *spaceIndex) clusters() map[string]bool {
 	out := map[string]bool{}
 	s.mu.Lock()

@@ -26,8 +26,7 @@ const mostWaiting = 32 << 20
 type late struct {
 	metav1.TypeMeta
 	metav1.ObjectMeta
-	raw []byte
-	// gone means that it was deleted.
+	raw  []byte
 	gone bool
 	// shown is the resourceVersion up to which the source shows what became of the object.
 	shown uint64
@@ -36,7 +35,6 @@ type late struct {
 // DeepCopyObject implements runtime.Object. What was read is not changed.
 func (l *late) DeepCopyObject() runtime.Object { return l }
 
-// newLate returns an object of a watch.
 func newLate(raw []byte) (*late, error) {
 	var head struct {
 		metav1.TypeMeta `json:",inline"`
@@ -168,7 +166,6 @@ func (l *line) add(o *late) {
 	l.turns.Add(k)
 }
 
-// of returns the object of a key, or nil.
 func (l *line) of(k Key) *late {
 	l.mu.Lock()
 	defer l.mu.Unlock()

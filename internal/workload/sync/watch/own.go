@@ -65,7 +65,6 @@ func (s *source) deleted(k Key, uid types.UID) {
 	s.put(k, s.set.hold(s.ending(u)))
 }
 
-// ending marks an object as one that is being deleted.
 func (s *source) ending(u *unstructured.Unstructured) *unstructured.Unstructured {
 	if u.GetDeletionTimestamp() == nil {
 		now := metav1.NewTime(s.set.o.Now())

@@ -92,7 +92,6 @@ func (t *table) share(v string, field bool) string {
 	return t.all[n]
 }
 
-// pack packs an object.
 func (t *table) pack(u *unstructured.Unstructured) string {
 	// Values of a Secret are not shared: shared strings are never freed.
 	p := packer{table: t, values: u.GetKind() != "Secret"}
@@ -100,7 +99,6 @@ func (t *table) pack(u *unstructured.Unstructured) string {
 	return string(p.out)
 }
 
-// packer packs a value.
 type packer struct {
 	*table
 	values bool
@@ -147,7 +145,6 @@ func (p *packer) string(v string, field bool) {
 	p.out = append(p.out, v...)
 }
 
-// unpack returns a packed object.
 func (t *table) unpack(packed string) *unstructured.Unstructured {
 	t.mu.RLock()
 	all := t.all

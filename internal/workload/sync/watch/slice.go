@@ -62,7 +62,6 @@ func FollowObject(ctx context.Context, o Options, server string, r schema.GroupV
 	}
 }
 
-// endpoints returns the URLs of an APIExportEndpointSlice, sorted.
 func endpoints(slice *unstructured.Unstructured) []string {
 	all, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
 	out := []string{}

@@ -56,7 +56,6 @@ type source struct {
 	writes, began uint64
 }
 
-// newSource returns a source without objects.
 func newSource(at Source, s *Set) *source {
 	return &source{Source: at, set: s, done: make(chan struct{}), line: newLine(), objects: store{}, own: map[Key]own{}}
 }
@@ -143,7 +142,6 @@ func (s *source) setStale(stale bool) {
 	s.mu.Unlock()
 }
 
-// result records the result of a request.
 func (s *source) result(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the source is stopped
@@ -185,14 +183,12 @@ func (s *source) get(k Key) held {
 	return s.objects.get(k)
 }
 
-// in returns the objects in a namespace of a logical cluster.
 func (s *source) in(cluster, namespace string) []held {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	return slices.Collect(maps.Values(s.objects[cluster][namespace]))
 }
 
-// keysIn returns the keys of the objects of a class in a namespace of a logical cluster.
 func (s *source) keysIn(cluster, namespace, class string) (out []Key) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
@@ -204,14 +200,12 @@ func (s *source) keysIn(cluster, namespace, class string) (out []Key) {
 	return out
 }
 
-// each calls a function with all objects, in no order.
 func (s *source) each(f func(Key, held)) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	s.objects.each(f)
 }
 
-// keys returns the keys of the objects that match.
 func (s *source) keys(match func(held) bool) (out []Key) {
 	s.each(func(k Key, h held) {
 		if match(h) {

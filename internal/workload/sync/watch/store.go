@@ -13,11 +13,9 @@ type held struct {
 	packed string
 	// version is a hash of the UID and the resourceVersion.
 	version uint64
-	// class is the result of Options.Class.
-	class string
+	class   string
 }
 
-// exists reports whether there is an object.
 func (h held) exists() bool { return h.packed != "" }
 
 // hold returns an object as the set keeps it. The object is used up. The fields that are not kept, managedFields, and
@@ -36,7 +34,6 @@ func (s *Set) hold(u *unstructured.Unstructured) held {
 	return h
 }
 
-// only returns an object with the fields at some paths.
 func only(object map[string]any, paths [][]string) map[string]any {
 	out := map[string]any{}
 	for _, path := range paths {
@@ -83,14 +80,12 @@ func (s store) delete(k Key) {
 	}
 }
 
-// each calls a function with all objects, in no order.
 func (s store) each(f func(Key, held)) {
 	for cluster := range s {
 		s.eachIn(cluster, f)
 	}
 }
 
-// eachIn calls a function with the objects of a logical cluster, in no order.
 func (s store) eachIn(cluster string, f func(Key, held)) {
 	for namespace, objects := range s[cluster] {
 		for name, h := range objects {

@@ -38,7 +38,6 @@ func KeyOf(o metav1.Object) Key {
 	return Key{o.GetAnnotations()[clusterAnnotation], o.GetNamespace(), o.GetName()}
 }
 
-// compare orders keys by logical cluster, namespace and name.
 func (k Key) compare(other Key) int {
 	return cmp.Or(cmp.Compare(k.Cluster, other.Cluster), cmp.Compare(k.Namespace, other.Namespace),
 		cmp.Compare(k.Name, other.Name))
@@ -112,8 +111,7 @@ type Set struct {
 	ctx  context.Context
 	work sync.WaitGroup
 	// table has the strings that the objects of all sources share.
-	table *table
-	// selector is Options.LabelSelector.
+	table    *table
 	selector labels.Selector
 	// seed is the seed of the hashes of versions.
 	seed maphash.Seed
@@ -229,7 +227,6 @@ func (s *Set) of(r schema.GroupVersionResource) []*source {
 	return s.byResource[r]
 }
 
-// object returns an object of a source.
 func (s *Set) object(src *source, h held) Object {
 	return Object{s.table.unpack(h.packed), src.Endpoint}
 }
