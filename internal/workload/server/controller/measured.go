@@ -24,14 +24,13 @@ type measured struct{ atomic.Pointer[api.Capacity] }
 
 // run reads the capacity until the context ends. If it cannot be read, it is not known: clusters then have the same
 // weight.
-func (m *measured) run(ctx context.Context, physical *rest.Config, cluster string, begin func(string) func()) error {
+func (m *measured) run(ctx context.Context, physical *rest.Config, cluster string) error {
 	client, err := dynamic.NewForConfig(physical)
 	if err != nil {
 		return fmt.Errorf("client for cluster %s: %w", cluster, err)
 	}
 	problem := ""
 	wait.UntilWithContext(ctx, func(ctx context.Context) {
-		defer begin("the look at the capacity")()
 		c, err := capacity.Read(ctx, client)
 		switch {
 		case err == nil:

@@ -50,8 +50,6 @@ type Member struct {
 	// none.
 	Extend func(*heartbeat.Report)
 	Wake   <-chan struct{}
-	// busy records what the member works on.
-	busy *probe.Busy
 	// alone makes it wait until no other syncer works for the cluster.
 	alone bool
 	// displaces reports whether it works instead of the syncer that has sent a report. Nil: it never does.
@@ -64,16 +62,10 @@ type Member struct {
 	beats time.Duration
 }
 
-// begin records that the member works on something, until the function that it returns is called.
-func (m Member) begin(what string) (end func()) { return m.busy.Begin(what, m.Now()) }
-
 // Run syncs and sends heartbeats until the context ends.
 func (m Member) Run(ctx context.Context) error {
 	if m.Latency == nil {
 		m.Latency = newLatency()
-	}
-	if m.busy == nil {
-		m.busy = &probe.Busy{}
 	}
 	state := &syncerState{cluster: m.Cluster, latency: m.Latency}
 	measured := &measured{}
@@ -85,11 +77,15 @@ func (m Member) Run(ctx context.Context) error {
 		}
 	}
 	if m.Probe != nil {
-		m.Probe.Set(state.state(m.Now, m.busy))
+		state.worked.Store(new(m.Now()))
+		m.Probe.Set(state.state(m.Now))
 	}
 	o := syncer.Options{
 		KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
-		Report: func(last syncer.State) { state.last.Store(&last) }, Observe: m.Latency.observe, Begin: m.begin,
+		Observe: m.Latency.observe, Report: func(last syncer.State) {
+			state.last.Store(&last)
+			state.worked.Store(new(m.Now()))
+		},
 	}
 	g, ctx := errgroup.WithContext(ctx)
 	if m.observer != nil {
@@ -98,7 +94,7 @@ func (m Member) Run(ctx context.Context) error {
 		g.Go(func() error { return m.observer.run(ctx) })
 	}
 	g.Go(func() error { return syncer.Run(ctx, o) })
-	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster, m.begin) })
+	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster) })
 	g.Go(func() error { return sender.Run(ctx) })
 	return g.Wait()
 }
@@ -107,7 +103,7 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
 		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: m.Wake,
-		Begin: m.begin, Ended: m.Ended, Displaces: m.displaces, Every: m.beats,
+		Ended: m.Ended, Displaces: m.displaces, Every: m.beats,
 		Report: func() heartbeat.Report {
 			last := state.get()
 			r := heartbeat.Report{

@@ -25,7 +25,7 @@ func TestMetricsAreDocumented(t *testing.T) {
 	c.see([]*api.Cluster{{ObjectMeta: metav1.ObjectMeta{Name: "c1"}, Status: api.ClusterStatus{Leaves: &leaves}}})
 	s := &syncerState{cluster: "c1", latency: newLatency()}
 	want := map[string]string{}
-	for of, metrics := range map[string]func() []probe.Metric{"controller": c.metrics, "syncer": s.state(nil, nil).Metrics} {
+	for of, metrics := range map[string]func() []probe.Metric{"controller": c.metrics, "syncer": s.state(nil).Metrics} {
 		for _, name := range scraped(t, metrics) {
 			if _, both := want[name]; both {
 				want[name] = "both"
@@ -76,4 +76,16 @@ func scraped(t *testing.T, metrics func() []probe.Metric) (out []string) {
 		}
 	}
 	return out
+}
+
+// A syncer has to be restarted that has not looked at its cluster for some minutes.
+func TestAnIdleSyncerIsNotHealthy(t *testing.T) {
+	now := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+	s := &syncerState{}
+	s.worked.Store(&now)
+	healthy := func(after time.Duration) error {
+		return s.state(func() time.Time { return now.Add(after) }).Healthy()
+	}
+	require.NoError(t, healthy(stuck))
+	require.EqualError(t, healthy(stuck+time.Second), "the syncer has done nothing for 5m1s")
 }

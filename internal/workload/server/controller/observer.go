@@ -33,7 +33,6 @@ type observer struct {
 	client    dynamic.Interface
 	metadata  metadata.Interface
 	identity  *syncer.Identity
-	begin     func(what string) (end func())
 	after     func(time.Duration) <-chan time.Time
 	// reported is the version of the last report, and written the resourceVersions of its ConfigMaps, by name.
 	reported string
@@ -142,7 +141,6 @@ func (o *observer) changed() {
 
 // observe reports if anything has changed. It returns the time until the next look.
 func (o *observer) observe(ctx context.Context) (time.Duration, error) {
-	defer o.begin("the report of APIs")()
 	o.mu.Lock()
 	cl := o.cluster
 	o.mu.Unlock()

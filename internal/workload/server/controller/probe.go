@@ -16,9 +16,17 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
 
-// stuck is how long a pass of the controller, or a piece of work of a syncer, may take before the process has to be
+// stuck is how long a pass of the controller, or a look of a syncer at its cluster, may take before the process has to be
 // restarted.
 const stuck = 5 * time.Minute
+
+// idle returns why a server has to be restarted that has done nothing for a time, or nil.
+func idle(server string, since time.Duration) error {
+	if since <= stuck {
+		return nil
+	}
+	return fmt.Errorf("the %s has done nothing for %s", server, since.Round(time.Second))
+}
 
 // seen is the state that the last pass has seen, for the probe.
 type seen struct {
@@ -39,12 +47,7 @@ func (c *controller) see(clusters []*api.Cluster) {
 func (c *controller) state() probe.State {
 	c.see(nil)
 	return probe.State{
-		Healthy: func() error {
-			if since := c.Now().Sub(c.seen.Load().at); since > stuck {
-				return fmt.Errorf("the controller has done nothing for %s", since.Round(time.Second))
-			}
-			return nil
-		},
+		Healthy: func() error { return idle("controller", c.Now().Sub(c.seen.Load().at)) },
 		Ready: func() error {
 			var problems []error
 			for _, f := range c.set.Failures() {
@@ -105,9 +108,10 @@ func asNumber(b bool) float64 {
 type syncerState struct {
 	cluster string
 	latency Latency
-	// last is the last reported state, and beat the time of the last heartbeat. Nil: there was none.
-	last atomic.Pointer[syncer.State]
-	beat atomic.Pointer[time.Time]
+	// last is the last reported state, worked when it was reported, and beat the time of the last heartbeat. Nil: there
+	// was none.
+	last         atomic.Pointer[syncer.State]
+	worked, beat atomic.Pointer[time.Time]
 }
 
 func (s *syncerState) get() syncer.State {
@@ -117,9 +121,9 @@ func (s *syncerState) get() syncer.State {
 	return syncer.State{}
 }
 
-func (s *syncerState) state(now func() time.Time, busy *probe.Busy) probe.State {
+func (s *syncerState) state(now func() time.Time) probe.State {
 	return probe.State{
-		Healthy: func() error { return busy.Stuck(now(), stuck) },
+		Healthy: func() error { return idle("syncer", now().Sub(*s.worked.Load())) },
 		Ready: func() error {
 			last, beat := s.last.Load(), s.beat.Load()
 			switch {

@@ -50,11 +50,10 @@ func RunSyncer(ctx context.Context, m Member) error {
 	m.Mode = cl.Mode()
 	m.UID = cl.UID
 	m.Setup = cl.Annotations[api.AnnotationSetup]
-	m.busy = &probe.Busy{}
 	m.alone = true
 	wake := make(chan struct{}, 1)
 	m.observer = &observer{
-		workspace: m.Workspace, uid: m.UID, client: client, metadata: meta, begin: m.begin, wake: wake,
+		workspace: m.Workspace, uid: m.UID, client: client, metadata: meta, wake: wake,
 		wanted: make(chan struct{}, 1), after: m.after,
 	}
 	m.displaces = func(ctx context.Context, other heartbeat.Report) bool { return m.isRight(ctx, client, other) }

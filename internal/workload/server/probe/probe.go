@@ -50,45 +50,6 @@ func (p *Probe) get() State {
 	return State{}
 }
 
-// Busy records what a server works on, to find what never ends. The zero value can be used.
-type Busy struct {
-	mu    sync.Mutex
-	since map[*string]time.Time
-}
-
-// Begin records that the server works on something, until the function that it returns is called.
-func (b *Busy) Begin(what string, at time.Time) (end func()) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.since == nil {
-		b.since = map[*string]time.Time{}
-	}
-	b.since[&what] = at
-	return func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		delete(b.since, &what)
-	}
-}
-
-// Stuck returns an error that names what the server has worked on for longer than the limit, the longest.
-func (b *Busy) Stuck(now time.Time, limit time.Duration) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	var longest time.Duration
-	what := ""
-	for name, at := range b.since {
-		if d := now.Sub(at); d > limit && d > longest {
-			longest = d
-			what = *name
-		}
-	}
-	if what == "" {
-		return nil
-	}
-	return fmt.Errorf("%s has not ended for %s", what, longest.Round(time.Second))
-}
-
 // Handler returns the handler of all paths.
 func (p *Probe) Handler() http.Handler {
 	mux := http.NewServeMux()

@@ -12,20 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 )
 
-func TestBusy(t *testing.T) {
-	var b probe.Busy
-	start := time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-	limit := time.Minute
-	endFirst := b.Begin("the sync of a", start)
-	endSecond := b.Begin("the sync of a", start.Add(time.Second))
-	require.NoError(t, b.Stuck(start.Add(limit), limit))
-	require.EqualError(t, b.Stuck(start.Add(2*limit), limit), "the sync of a has not ended for 2m0s")
-	endFirst()
-	require.EqualError(t, b.Stuck(start.Add(2*limit), limit), "the sync of a has not ended for 1m59s")
-	endSecond()
-	require.NoError(t, b.Stuck(start.Add(time.Hour), limit))
-}
-
 func TestProbe(t *testing.T) {
 	p := &probe.Probe{}
 	get := func(path string) (int, string) {

@@ -52,8 +52,6 @@ type Sender struct {
 	Every time.Duration
 	// Wake requests a heartbeat before its time, because the report has changed. Nil never does.
 	Wake <-chan struct{}
-	// Begin is called before each heartbeat, and the function that it returns after it. Nil ignores it.
-	Begin func(what string) (end func())
 	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
 	Ended func(holder string) bool
 	// Displaces reports whether this process works instead of the one that has sent a report, because that one is not
@@ -89,9 +87,7 @@ func (s *Sender) Run(ctx context.Context) error {
 		return fmt.Errorf("client for cluster %s: %w", s.Cluster, err)
 	}
 	for {
-		end := s.begin()
 		err := s.send(ctx, client, physical)
-		end()
 		if taken, ok := errors.AsType[takenError](err); ok {
 			return taken.error
 		}
@@ -111,13 +107,6 @@ func (s *Sender) Run(ctx context.Context) error {
 		case <-s.Wake:
 		}
 	}
-}
-
-func (s *Sender) begin() (end func()) {
-	if s.Begin == nil {
-		return func() {}
-	}
-	return s.Begin("a heartbeat")
 }
 
 func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, physical *http.Client) error {

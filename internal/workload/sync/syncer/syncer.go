@@ -50,8 +50,6 @@ type Options struct {
 	// Setup is the ID of the installation. It distinguishes the objects of several installations in a cluster.
 	Setup string
 	Now   func() time.Time
-	// Begin is called before each piece of work, and the function that it returns after it. Nil ignores it.
-	Begin func(what string) (end func())
 	// Report is called when the state of the syncer may have changed. It must not block. Nil ignores it.
 	Report func(State)
 	// Observe is called with the time from when a watch shows a change until it is written to the other side. It must
@@ -222,7 +220,6 @@ func published(c *api.Cluster) (synced, unsynced []schema.GroupVersionResource) 
 // update starts and stops watches if the endpoints or the resources have changed. Endpoints or resources that are nil
 // are unchanged.
 func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsynced []schema.GroupVersionResource) {
-	defer s.begin("the change of watches")()
 	changed := s.scope.set(endpoints, resources, unsynced)
 	endpoints, resources = s.known()
 	if resources == nil {
@@ -287,7 +284,6 @@ func (s *syncer) again(r schema.GroupVersionResource) {
 
 func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ error) {
 	s.latency.begin(i)
-	defer s.begin(fmt.Sprintf("the sync of %s %s", i.GroupResource(), i.Key))()
 	err := s.sync(ctx, i)
 	if err == nil {
 		s.latency.done(i)
@@ -315,7 +311,6 @@ func (s *syncer) keep(ctx context.Context) {
 
 // sweep looks for orphans, and forgets the namespaces of leaves that are gone.
 func (s *syncer) sweep(ctx context.Context) {
-	defer s.begin("the search for orphans")()
 	defer s.report()
 	s.spaces.forget()
 	s.orphans.sweep(ctx)

@@ -168,7 +168,6 @@ func (t *tenancy) notWritten(o *unstructured.Unstructured, err error) error {
 // fillAll makes the objects of the template in all namespaces what they should be, and removes those that the template
 // no longer has. It does nothing before the Cluster is known, and while not all of them are listed.
 func (t *tenancy) fillAll(ctx context.Context) {
-	defer t.begin("the check of the objects of namespaces")()
 	if _, known := t.seen(); !known || t.member.blocked() != nil ||
 		!t.live.CompleteFor([]string{t.physicalURL()}, api.TemplateResources()) {
 		return

@@ -181,14 +181,6 @@ func (v *view) present(i item, leaf watch.Object) *unstructured.Unstructured {
 	return nil
 }
 
-// begin tells that a piece of work begins, and the function that it returns that it ends.
-func (v *view) begin(what string) (end func()) {
-	if v.Begin == nil {
-		return func() {}
-	}
-	return v.Begin(what)
-}
-
 func (v *view) complete(endpoints []string, resources []schema.GroupVersionResource) bool {
 	return len(endpoints) > 0 && v.up.Complete() && v.bound.Complete() && v.down.Complete() &&
 		v.up.CompleteFor(endpoints, resources) && v.down.CompleteFor([]string{v.physicalURL()}, resources)
