@@ -45,6 +45,20 @@ func Pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
+// Signal wakes a goroutine that receives from it. Signals that were not received yet are one.
+type Signal chan struct{}
+
+// NewSignal returns a signal.
+func NewSignal() Signal { return make(Signal, 1) }
+
+// Send sends the signal. It does not block.
+func (s Signal) Send() {
+	select {
+	case s <- struct{}{}:
+	default:
+	}
+}
+
 // Until calls try at once, and then after each interval, until it returns no reason to wait, or an error. report is
 // called with each reason that differs from the one before; it may be nil. If ctx ends first, the error is Expired.
 func Until(ctx context.Context, interval time.Duration, report func(reason string),

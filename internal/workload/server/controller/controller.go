@@ -17,6 +17,7 @@ import (
 	"k8s.io/klog/v2"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
@@ -82,7 +83,7 @@ type controller struct {
 	// seen is the state that the last pass has seen.
 	seen atomic.Pointer[seen]
 	// wake ends a wait: something has changed.
-	wake chan struct{}
+	wake poll.Signal
 	// counted is when the objects of the clusters were counted last.
 	counted time.Time
 	// leaves and verdicts are what this pass knows of the clusters, by name.
@@ -92,11 +93,11 @@ type controller struct {
 
 // newController returns a controller whose workspace is not read yet.
 func newController(o Options, w *workspace) *controller {
-	c := &controller{Options: o, workspace: w, wake: make(chan struct{}, 1)}
+	c := &controller{Options: o, workspace: w, wake: poll.NewSignal()}
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: o.Setup,
 		Now: o.Now}) // its queues end when it has run
 	c.reports = &reports{workspace: w, apis: o.APIs, now: o.Now, every: o.every}
-	c.members = &members{workspace: w, Options: o, changed: c.poke, of: map[string]*member{},
+	c.members = &members{workspace: w, Options: o, changed: c.wake.Send, of: map[string]*member{},
 		connections: map[string]connection{}, reports: c.reports}
 	c.policies = &policies{workspace: w, written: map[string]policy{}}
 	c.publisher = &publisher{workspace: w, Options: o, members: c.members, policies: c.policies,
@@ -116,7 +117,7 @@ func Run(ctx context.Context, o Options) error {
 		return err
 	}
 	if w.set, err = watch.New(ctx, watch.Options{
-		Config: o.KCP, Now: o.Now, Changed: c.changed, State: watch.Logged(ctx, c.poke),
+		Config: o.KCP, Now: o.Now, Changed: c.changed, State: watch.Logged(ctx, c.wake.Send),
 	}); err != nil {
 		return err
 	}
@@ -143,7 +144,7 @@ func (c *controller) changed(r schema.GroupVersionResource, k watch.Key) {
 			return
 		}
 	}
-	c.poke()
+	c.wake.Send()
 }
 
 func (c *controller) loop(ctx context.Context) error {
@@ -156,13 +157,6 @@ func (c *controller) loop(ctx context.Context) error {
 		}
 	}
 	return nil
-}
-
-func (c *controller) poke() {
-	select {
-	case c.wake <- struct{}{}:
-	default:
-	}
 }
 
 // wait waits for a change, at most for a time. It returns false if the context ends.

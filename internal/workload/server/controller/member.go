@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
@@ -46,15 +47,13 @@ type Member struct {
 	Latency Latency
 	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
 	Ended func(holder string) bool
-	// Extend adds to a report, and Wake requests a heartbeat because that has changed. Nil adds nothing, and requests
-	// none.
-	Extend func(*heartbeat.Report)
-	Wake   <-chan struct{}
-	// alone makes it wait until no other syncer works for the cluster.
-	alone bool
+	// extend adds to a report, and wake requests a heartbeat because that has changed.
+	extend func(*heartbeat.Report)
+	wake   <-chan struct{}
 	// displaces reports whether it works instead of the syncer that has sent a report. Nil: it never does.
 	displaces func(context.Context, heartbeat.Report) bool
-	// observer reports what the cluster serves. Nil: the controller reads that.
+	// observer reports what the cluster serves, and the member waits until no other syncer works for the cluster. Nil:
+	// the controller reads that, and is the only one.
 	observer *observer
 	// after makes the observer look again after a time. Nil: time.After.
 	after func(time.Duration) <-chan time.Time
@@ -70,7 +69,7 @@ func (m Member) Run(ctx context.Context) error {
 	state := &syncerState{cluster: m.Cluster, latency: m.Latency}
 	measured := &measured{}
 	sender := m.sender(state, measured)
-	if m.alone {
+	if m.observer != nil {
 		w := m.waits()
 		if err := sender.Acquire(ctx, func(reason error) { w.log(ctx, reason) }); err != nil {
 			return err
@@ -102,7 +101,7 @@ func (m Member) Run(ctx context.Context) error {
 func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
-		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: m.Wake,
+		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: m.wake,
 		Ended: m.Ended, Displaces: m.displaces, Every: m.beats,
 		Report: func() heartbeat.Report {
 			last := state.get()
@@ -110,9 +109,7 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 				Mode: m.Mode, Version: m.Version, Cluster: m.UID, Orphans: last.OrphanMessage,
 				OtherSetup: last.OtherSetup, Capacity: measured.Load(),
 			}
-			if m.Extend != nil {
-				m.Extend(&r)
-			}
+			m.extend(&r)
 			return r
 		},
 	}
@@ -181,7 +178,7 @@ func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, 
 			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, UID: cl.UID,
 			Mode:    v1alpha1.SyncModePush,
 			Version: m.Version, Holder: m.Holder,
-			Now: m.Now, Extend: next.extend, Latency: next.latency, beats: m.every(heartbeat.Interval),
+			Now: m.Now, extend: next.extend, Latency: next.latency, beats: m.every(heartbeat.Interval),
 		}.Run(ctx)
 	})
 	go func() {
@@ -217,10 +214,8 @@ func (m *member) pull(ctx context.Context, cfg *rest.Config, apis []schema.Group
 		if err != nil {
 			wait = m.every(retryInterval)
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, wait) != nil {
 			return
-		case <-time.After(wait):
 		}
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
@@ -38,9 +39,9 @@ type observer struct {
 	reported string
 	written  map[string]string
 	// wake requests a heartbeat, because the report in it has changed.
-	wake chan<- struct{}
+	wake poll.Signal
 	// wanted ends the wait for the next look: the Cluster has other APIs.
-	wanted chan struct{}
+	wanted poll.Signal
 
 	mu sync.Mutex
 	// removed is set when another Cluster has the name.
@@ -109,10 +110,7 @@ func (o *observer) see(cl *api.Cluster) {
 		}
 	}
 	o.removed = cl.UID != o.uid
-	select {
-	case o.wanted <- struct{}{}:
-	default:
-	}
+	o.wanted.Send()
 }
 
 // reportOf identifies what is to be reported to a Cluster.
@@ -127,15 +125,7 @@ func (o *observer) set(change func()) {
 	version := o.version
 	problem := o.problem
 	if change(); version != o.version || problem != o.problem {
-		o.changed()
-	}
-}
-
-// changed requests a heartbeat with the report.
-func (o *observer) changed() {
-	select {
-	case o.wake <- struct{}{}:
-	default:
+		o.wake.Send()
 	}
 }
 

@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
@@ -50,16 +51,14 @@ func RunSyncer(ctx context.Context, m Member) error {
 	m.Mode = cl.Mode()
 	m.UID = cl.UID
 	m.Setup = cl.Annotations[api.AnnotationSetup]
-	m.alone = true
-	wake := make(chan struct{}, 1)
 	m.observer = &observer{
-		workspace: m.Workspace, uid: m.UID, client: client, metadata: meta, wake: wake,
-		wanted: make(chan struct{}, 1), after: m.after,
+		workspace: m.Workspace, uid: m.UID, client: client, metadata: meta, wake: poll.NewSignal(),
+		wanted: poll.NewSignal(), after: m.after,
 	}
 	m.displaces = func(ctx context.Context, other heartbeat.Report) bool { return m.isRight(ctx, client, other) }
-	m.observer.identity = &syncer.Identity{Physical: m.Physical, Changed: m.observer.changed}
-	m.Extend = m.observer.extend
-	m.Wake = wake
+	m.observer.identity = &syncer.Identity{Physical: m.Physical, Changed: m.observer.wake.Send}
+	m.extend = m.observer.extend
+	m.wake = m.observer.wake
 	return m.Run(ctx)
 }
 

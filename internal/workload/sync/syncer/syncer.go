@@ -18,6 +18,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
@@ -96,7 +97,7 @@ func newSyncer(o Options) *syncer {
 	v := &view{Options: o}
 	sp := &spaceIndex{view: v, known: map[string]space{}}
 	m := &member{view: v, spaces: sp}
-	t := &tenancy{view: v, member: m, changed: make(chan struct{}, 1)}
+	t := &tenancy{view: v, member: m, changed: poll.NewSignal()}
 	s := &syncer{
 		// A workspace with many objects, or with objects that a webhook delays, has half of the workers at most.
 		view: v, queue: queue.New(workers, func(i item) string { return i.Cluster }),

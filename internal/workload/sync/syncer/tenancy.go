@@ -17,6 +17,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -28,7 +29,7 @@ type tenancy struct {
 	// live has the objects in the cluster that were made of the template. They have no labels of leaves: they are no
 	// orphans.
 	live    *watch.Set
-	changed chan struct{}
+	changed poll.Signal
 	// filled has what was written into the namespaces with all objects, by name.
 	filled sync.Map
 }
@@ -69,10 +70,7 @@ func (t *tenancy) see(c *api.Cluster) bool {
 	if err := t.live.Update([]string{t.physicalURL()}, api.TemplateResources()); err != nil {
 		klog.Background().Error(err, "Cannot watch the objects of spec.tenancy", "cluster", t.Cluster)
 	}
-	select {
-	case t.changed <- struct{}{}:
-	default:
-	}
+	t.changed.Send()
 	return true
 }
 

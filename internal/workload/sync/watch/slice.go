@@ -9,6 +9,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // endpointSlices is the resource with the URLs of an APIExport's virtual workspaces, one for each shard with a binding
@@ -32,16 +33,11 @@ func Follow(ctx context.Context, o Options, workspace, name string, changed func
 // its API server or workspace.
 func FollowObject(ctx context.Context, o Options, server string, r schema.GroupVersionResource, name string,
 	changed func(Object)) error {
-	notify := make(chan struct{}, 1)
+	notify := poll.NewSignal()
 	o.Path = ""
 	o.LabelSelector = ""
 	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
-	o.Changed = func(schema.GroupVersionResource, Key) {
-		select {
-		case notify <- struct{}{}:
-		default:
-		}
-	}
+	o.Changed = func(schema.GroupVersionResource, Key) { notify.Send() }
 	set, err := New(ctx, o)
 	if err != nil {
 		return err
