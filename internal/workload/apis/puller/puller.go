@@ -12,8 +12,10 @@ import (
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/version"
+	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
@@ -31,12 +33,18 @@ type Result struct {
 }
 
 // Puller reads the APIs of a cluster.
-type Puller struct{ server }
+type Puller struct{ client *rest.RESTClient }
 
 // New returns a Puller. It does not connect.
 func New(cfg *rest.Config) (*Puller, error) {
-	s, err := newServer(cfg)
-	return &Puller{s}, err
+	cfg = dynamic.ConfigFor(cfg)
+	cfg.QPS = -1
+	cfg.AcceptContentTypes = runtime.ContentTypeJSON
+	client, err := rest.UnversionedRESTClientFor(cfg)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return &Puller{client}, nil
 }
 
 // Hash returns a value that changes when the APIs of the cluster change. It needs one small request: the URLs of the
@@ -62,7 +70,7 @@ func (p *Puller) Pull(ctx context.Context, requested []schema.GroupResource) (*R
 		return nil, err
 	}
 	r := reader{
-		server: p.server, versions: versions, documents: documents,
+		Puller: p, versions: versions, documents: documents,
 		lists: map[schema.GroupVersion]*metav1.APIResourceList{}, parsed: map[schema.GroupVersion]document{},
 	}
 	out := &Result{Version: v.GitVersion, Hash: documents.hash()}
@@ -107,7 +115,7 @@ func (p *Puller) versions(ctx context.Context) (map[string][]string, error) {
 
 // reader reads the APIs of a cluster once. It remembers what several of them need.
 type reader struct {
-	server
+	*Puller
 	versions  map[string][]string
 	documents index
 	lists     map[schema.GroupVersion]*metav1.APIResourceList

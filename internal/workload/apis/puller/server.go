@@ -2,39 +2,23 @@ package puller
 
 import (
 	"context"
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"io"
 	"slices"
 	"strings"
 
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
-	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
+
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
 // maxDocument is the length of the longest document that is read, in bytes. The document of the core group has 1.5 MB.
 const maxDocument = 64 << 20
 
-type server struct{ client *rest.RESTClient }
-
-func newServer(cfg *rest.Config) (server, error) {
-	cfg = dynamic.ConfigFor(cfg)
-	cfg.QPS = -1
-	cfg.AcceptContentTypes = runtime.ContentTypeJSON
-	client, err := rest.UnversionedRESTClientFor(cfg)
-	if err != nil {
-		return server{}, fmt.Errorf("client for %s: %w", cfg.Host, err)
-	}
-	return server{client}, nil
-}
-
-func (s server) get(ctx context.Context, path string, out any) error {
+func (p *Puller) get(ctx context.Context, path string, out any) error {
 	path, query, _ := strings.Cut(path, "?")
-	req := s.client.Get().AbsPath(path)
+	req := p.client.Get().AbsPath(path)
 	if name, value, ok := strings.Cut(query, "="); ok {
 		req = req.Param(name, value)
 	}
@@ -56,9 +40,9 @@ type index struct {
 	} `json:"paths"`
 }
 
-func (s server) index(ctx context.Context) (index, error) {
+func (p *Puller) index(ctx context.Context) (index, error) {
 	var all index
-	return all, s.get(ctx, "/openapi/v3", &all)
+	return all, p.get(ctx, "/openapi/v3", &all)
 }
 
 func (i index) hash() string {
@@ -67,11 +51,10 @@ func (i index) hash() string {
 		urls = append(urls, d.URL)
 	}
 	slices.Sort(urls)
-	sum := sha256.Sum256([]byte(strings.Join(urls, "\n")))
-	return hex.EncodeToString(sum[:8])
+	return api.Hash(12, urls...)
 }
 
-func (s server) definitions(ctx context.Context, i index, gv schema.GroupVersion) (document, error) {
+func (p *Puller) definitions(ctx context.Context, i index, gv schema.GroupVersion) (document, error) {
 	d, ok := i.Paths[strings.TrimPrefix(groupPath(gv), "/")]
 	if !ok {
 		return nil, unusable("the cluster has no OpenAPI v3 document for %s", gv)
@@ -81,6 +64,6 @@ func (s server) definitions(ctx context.Context, i index, gv schema.GroupVersion
 			Schemas document `json:"schemas"`
 		} `json:"components"`
 	}
-	err := s.get(ctx, d.URL, &read)
+	err := p.get(ctx, d.URL, &read)
 	return read.Components.Schemas, err
 }

@@ -8,6 +8,7 @@ import (
 
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -60,16 +61,12 @@ func Preview(ctx context.Context, o Options, state State, endpoints []string, ti
 }
 
 func complete(ctx context.Context, set *watch.Set) error {
-	ticker := time.NewTicker(previewInterval)
-	defer ticker.Stop()
 	for !set.Complete() {
-		select {
-		case <-ctx.Done():
+		if err := poll.Pause(ctx, previewInterval); err != nil {
 			if failures := set.Failures(); len(failures) > 0 {
-				return fmt.Errorf("not all objects of the workspaces could be read: %w", failures[0])
+				err = failures[0]
 			}
-			return fmt.Errorf("not all objects of the workspaces could be read in time: %w", context.Cause(ctx))
-		case <-ticker.C:
+			return fmt.Errorf("not all objects of the workspaces could be read in time: %w", err)
 		}
 	}
 	return nil

@@ -94,17 +94,24 @@ func (v *view) resource(gr schema.GroupResource) (schema.GroupVersionResource, b
 	return schema.GroupVersionResource{}, false
 }
 
+// ofKinds returns the watched resources of the kinds that match.
+func (v *view) ofKinds(match func(kinds.Kind) bool) (all []schema.GroupVersionResource) {
+	for _, kind := range kinds.All() {
+		if r, ok := v.resource(kind.GroupResource()); ok && match(kind) {
+			all = append(all, r)
+		}
+	}
+	return all
+}
+
 // knows reports whether everything at an endpoint was listed that a decision depends on besides the root and its
 // leaves: without the annotations of its namespace and the volumes that it uses, a workload would go elsewhere first,
 // and without its autoscaler, it would lose replicas.
 func (v *view) knows(endpoint string) bool {
-	needed := []schema.GroupVersionResource{api.Namespaces()}
-	for _, kind := range kinds.All() {
-		if r, ok := v.resource(kind.GroupResource()); ok && (kind.TargetPath != nil ||
-			kind.Data == kinds.AlwaysData || kinds.IsFirst(kind.GroupResource(), kinds.DefaultAccount)) {
-			needed = append(needed, r)
-		}
-	}
+	needed := append(v.ofKinds(func(kind kinds.Kind) bool {
+		return kind.TargetPath != nil || kind.Data == kinds.AlwaysData ||
+			kinds.IsFirst(kind.GroupResource(), kinds.DefaultAccount)
+	}), api.Namespaces())
 	set := v.set()
 	return !slices.ContainsFunc(needed, func(r schema.GroupVersionResource) bool {
 		return !set.ListedAt(watch.Source{Endpoint: endpoint, Resource: r})
@@ -149,27 +156,17 @@ func (v *view) claims(i item, root *unstructured.Unstructured) []item {
 
 func (v *view) autoscaler(i item, root *unstructured.Unstructured) *unstructured.Unstructured {
 	var all []*unstructured.Unstructured
-	for _, kind := range kinds.All() {
-		if kind.TargetPath == nil {
-			continue
-		}
-		if r, ok := v.resource(kind.GroupResource()); ok {
-			for _, o := range v.set().In(r, i.Cluster, i.Namespace) {
-				all = append(all, o.Unstructured)
-			}
+	for _, r := range v.ofKinds(func(kind kinds.Kind) bool { return kind.TargetPath != nil }) {
+		for _, o := range v.set().In(r, i.Cluster, i.Namespace) {
+			all = append(all, o.Unstructured)
 		}
 	}
 	return splitter.Scaled(root, all)
 }
 
 // guards returns the resources that guard connections, and are published.
-func (v *view) guards() (all []schema.GroupVersionResource) {
-	for _, kind := range kinds.All() {
-		if r, ok := v.resource(kind.GroupResource()); ok && kind.Guards {
-			all = append(all, r)
-		}
-	}
-	return all
+func (v *view) guards() []schema.GroupVersionResource {
+	return v.ofKinds(func(kind kinds.Kind) bool { return kind.Guards })
 }
 
 // guarded reports whether a namespace has anything that has to be in a cluster before pods. Most have not.

@@ -162,11 +162,6 @@ func (w writer) Create(ctx context.Context, u *unstructured.Unstructured, o meta
 	return w.wrote(w.ResourceInterface.Create(ctx, u, o, subresources...))
 }
 
-func (w writer) Update(ctx context.Context, u *unstructured.Unstructured, o metav1.UpdateOptions,
-	subresources ...string) (*unstructured.Unstructured, error) {
-	return w.wrote(w.ResourceInterface.Update(ctx, u, o, subresources...))
-}
-
 func (w writer) Patch(ctx context.Context, name string, t types.PatchType, data []byte, o metav1.PatchOptions,
 	subresources ...string) (*unstructured.Unstructured, error) {
 	return w.wrote(w.ResourceInterface.Patch(ctx, name, t, data, o, subresources...))
