@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/rest"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -24,7 +25,7 @@ func newIdle(t *testing.T, resources ...schema.GroupVersionResource) (c *control
 	t.Helper()
 	kcp = fakeapi.New(t)
 	changes = make(chan schema.GroupVersionResource, 1000)
-	w := &workspace{cluster: "compute", path: "compute"}
+	w := &workspace{cluster: "compute", path: "compute", accepted: cache.NewLRUExpireCache(mostAccepted)}
 	c = &controller{Options: Options{Now: time.Now}, wake: make(chan struct{}, 1), workspace: w}
 	c.reports = &reports{workspace: w}
 	c.members = &members{workspace: w, reports: c.reports}

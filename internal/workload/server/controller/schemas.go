@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"sync"
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -22,30 +21,12 @@ import (
 // refusedInterval is the time until a schema that kcp refuses is sent again: a policy or a quota can have changed.
 const refusedInterval = time.Minute
 
-// maxAccepted is how many names of schemas are remembered.
-const maxAccepted = 1000
-
-// accepted are the names of APIResourceSchemas that kcp accepts. A name has a hash of the content, so that the
-// schemas of clusters that serve the same are checked once.
-type accepted struct {
-	mu    sync.Mutex
-	names map[string]bool
-}
-
-func (a *accepted) has(name string) bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.names[name]
-}
-
-func (a *accepted) add(name string) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if len(a.names) >= maxAccepted || a.names == nil {
-		a.names = map[string]bool{}
-	}
-	a.names[name] = true
-}
+// acceptedFor and mostAccepted limit the names of APIResourceSchemas that are known to be accepted by kcp. A name has a
+// hash of the content, so that the schemas of clusters that serve the same are checked once.
+const (
+	acceptedFor  = time.Hour
+	mostAccepted = 1000
+)
 
 // create creates an APIResourceSchema. If kcp refuses the schema, it returns the reason. That the controller lacks the
 // rights is an error: it says nothing about the schema.
@@ -54,7 +35,7 @@ func (w *workspace) create(ctx context.Context, s *unstructured.Unstructured, dr
 		metav1.CreateOptions{FieldManager: api.ManagerController, DryRun: dryRun})
 	switch {
 	case err == nil, apierrors.IsAlreadyExists(err):
-		w.accepted.add(s.GetName())
+		w.accepted.Add(s.GetName(), nil, acceptedFor)
 		return "", nil
 	case refused.LacksRights(err):
 	case refused.By(err) != "":
@@ -70,7 +51,7 @@ func (w *workspace) refused(ctx context.Context, a served.API) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		if w.accepted.has(s.GetName()) {
+		if _, accepted := w.accepted.Get(s.GetName()); accepted {
 			continue
 		}
 		if why, err := w.create(ctx, s, metav1.DryRunAll); why != "" || err != nil {

@@ -10,6 +10,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/util/cache"
 	"k8s.io/client-go/dynamic"
 	"k8s.io/client-go/metadata"
 	"k8s.io/client-go/rest"
@@ -30,7 +31,8 @@ type workspace struct {
 	path, url, cluster string
 	client             dynamic.Interface
 	metadata           metadata.Interface
-	accepted           accepted
+	// accepted are the names of APIResourceSchemas that kcp accepts, see acceptedFor.
+	accepted *cache.LRUExpireCache
 	// set has the Clusters, Leases, Secrets, ConfigMaps, APIExports and admission policies.
 	set *watch.Set
 }
@@ -38,7 +40,8 @@ type workspace struct {
 // connect returns the compute workspace. It creates the CRD of Cluster there, unless kcpctl up has, and reads which
 // logical cluster it is.
 func connect(ctx context.Context, o Options) (*workspace, error) {
-	w := &workspace{path: o.Workspace, url: strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace}
+	w := &workspace{path: o.Workspace, url: strings.TrimRight(o.KCP.Host, "/") + "/clusters/" + o.Workspace,
+		accepted: cache.NewLRUExpireCache(mostAccepted)}
 	cfg := rest.CopyConfig(o.KCP)
 	cfg.Host = w.url
 	cfg.QPS = -1
