@@ -73,7 +73,7 @@ func New(o Options) *Scheduler {
 	v := &view{Options: o}
 	s := &Scheduler{
 		queue: fair, view: v, decider: newDecider(v), binder: newBinder(v),
-		writer: &writer{view: v, dropped: splitter.NewDropped(o.Now)},
+		writer: &writer{view: v, dropped: splitter.NewDropped()},
 	}
 	s.followers = &followers{view: v, decisions: s.decider.decisions, writer: s.writer, again: fair.Add}
 	return s

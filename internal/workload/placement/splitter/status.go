@@ -262,16 +262,8 @@ type statusField struct {
 	cluster, field string
 }
 
-// clock is a function as a clock.
-type clock func() time.Time
-
-// Now implements cache.Clock.
-func (c clock) Now() time.Time { return c() }
-
 // NewDropped returns a Dropped without fields.
-func NewDropped(now func() time.Time) Dropped {
-	return Dropped{cache.NewLRUExpireCacheWithClock(mostDropped, clock(now))}
-}
+func NewDropped() Dropped { return Dropped{cache.NewLRUExpireCache(mostDropped)} }
 
 func (d Dropped) has(gk schema.GroupKind, cluster, field string) bool {
 	_, dropped := d.fields.Get(statusField{gk, cluster, field})

@@ -65,33 +65,24 @@ func (c *controller) state() probe.State {
 // metrics returns the metrics of each cluster and of the scheduler.
 func (c *controller) metrics() []probe.Metric {
 	last := c.seen.Load()
-	var of [3][]probe.Metric // metrics with the same name are together
+	var ready, evicted, leaves, latencies []probe.Metric // metrics with the same name are together
 	for _, cl := range last.clusters {
 		labels := map[string]string{"cluster": cl.Name}
-		for i, m := range []probe.Metric{
-			{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.", Value: asNumber(fleet.IsReady(cl))},
-			{
-				Name:  "kcpctl_cluster_evicted",
-				Help:  "Whether other clusters run the share of the cluster, too, because it is not ready.",
-				Value: asNumber(fleet.IsEvicted(cl)),
-			},
-		} {
-			m.Labels = labels
-			of[i] = append(of[i], m)
-		}
+		ready = append(ready, probe.Metric{Name: "kcpctl_cluster_ready", Help: "Whether the cluster is ready.",
+			Value: asNumber(fleet.IsReady(cl)), Labels: labels})
+		evicted = append(evicted, probe.Metric{Name: "kcpctl_cluster_evicted",
+			Help:  "Whether other clusters run the share of the cluster, too, because it is not ready.",
+			Value: asNumber(fleet.IsEvicted(cl)), Labels: labels})
 		if n := cl.Status.Leaves; n != nil {
-			of[2] = append(of[2], probe.Metric{
-				Name: "kcpctl_leaves", Help: "Objects in workspaces that are scheduled to the cluster.",
-				Value: float64(*n), Labels: labels,
-			})
+			leaves = append(leaves, probe.Metric{Name: "kcpctl_leaves",
+				Help: "Objects in workspaces that are scheduled to the cluster.", Value: float64(*n), Labels: labels})
 		}
 	}
-	var latencies []probe.Metric
 	for _, name := range slices.Sorted(maps.Keys(last.latency)) {
 		latencies = append(latencies, last.latency[name].metrics(name)...)
 	}
 	waiting, failing := c.roots.Load()
-	return append(slices.Concat(of[0], of[1], of[2], latencies),
+	return append(slices.Concat(ready, evicted, leaves, latencies),
 		probe.Metric{Name: "kcpctl_queue_depth", Help: "Objects that wait to be scheduled.", Value: float64(waiting)},
 		probe.Metric{Name: "kcpctl_watches_failing", Help: "Resources of shards that cannot be listed or watched.",
 			Value: float64(failing)})

@@ -104,7 +104,7 @@ func newSyncer(o Options) *syncer {
 		latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
 	}
-	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(o.Now), wrote: func(i item) { s.observe(Up, i) },
+	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(), wrote: func(i item) { s.observe(Up, i) },
 		again: func(i item) { s.queue.Add(i) }}
 	return s
 }
