@@ -91,8 +91,8 @@ func (r *reserved) set(i item, next reservation) {
 		sum = corev1.ResourceList{}
 		r.sums[i.Cluster] = sum
 	}
-	addTimes(sum, was.requests, -was.n)
-	addTimes(sum, next.requests, next.n)
+	schedule.Add(sum, was.requests, -was.n)
+	schedule.Add(sum, next.requests, next.n)
 	maps.DeleteFunc(sum, func(_ corev1.ResourceName, q resource.Quantity) bool { return q.IsZero() })
 	if len(sum) == 0 {
 		delete(r.sums, i.Cluster)
@@ -100,15 +100,6 @@ func (r *reserved) set(i item, next reservation) {
 	r.left = nil
 	if r.items[i] = next; next.n == 0 {
 		delete(r.items, i)
-	}
-}
-
-func addTimes(to, more corev1.ResourceList, n int64) {
-	for name, q := range more {
-		all, sum := q.DeepCopy(), to[name].DeepCopy()
-		all.Mul(n) // without an overflow, however many replicas a user wants
-		sum.Add(all)
-		to[name] = sum
 	}
 }
 
@@ -124,7 +115,7 @@ func (r *reserved) free(capacity *api.Capacity, i item, has bool, now time.Time)
 	if r.left == nil || r.capacity != capacity {
 		total := corev1.ResourceList{}
 		for _, sum := range r.sums {
-			schedule.Add(total, capped(sum, capacity.Allocatable))
+			schedule.Add(total, capped(sum, capacity.Allocatable), 1)
 		}
 		r.left = schedule.Free(capacity, total)
 		r.capacity = capacity
@@ -134,9 +125,9 @@ func (r *reserved) free(capacity *api.Capacity, i item, has bool, now time.Time)
 		return r.left
 	}
 	more := capped(own, capacity.Allocatable)
-	addTimes(more, own, -1)
+	schedule.Add(more, own, -1)
 	if is := r.items[i]; !has {
-		addTimes(more, is.requests, is.n)
+		schedule.Add(more, is.requests, is.n)
 	}
 	out := corev1.ResourceList{}
 	for name, q := range r.left {

@@ -51,12 +51,12 @@ func TestReservationsAreCountedAsTheyChange(t *testing.T) {
 			if sums[i.Cluster] == nil {
 				sums[i.Cluster] = corev1.ResourceList{}
 			}
-			addTimes(sums[i.Cluster], one.requests, one.n)
+			schedule.Add(sums[i.Cluster], one.requests, one.n)
 			require.True(t, now.Before(one.until))
 			require.Positive(t, one.n)
 		}
 		for _, sum := range sums {
-			schedule.Add(total, capped(sum, capacity.Allocatable))
+			schedule.Add(total, capped(sum, capacity.Allocatable), 1)
 		}
 		want := schedule.Free(capacity, total)
 		require.Zero(t, want.Cpu().Cmp(*is.Cpu()), "%s, and not %s", is.Cpu(), want.Cpu())

@@ -195,11 +195,12 @@ func Requests(spec *corev1.PodSpec) corev1.ResourceList {
 	return total
 }
 
-// Add adds resources to others.
-func Add(to, more corev1.ResourceList) {
+// Add adds resources n times to others.
+func Add(to, more corev1.ResourceList, n int64) {
 	for name, q := range more {
-		sum := to[name].DeepCopy()
-		sum.Add(q)
+		all, sum := q.DeepCopy(), to[name].DeepCopy()
+		all.Mul(n) // without an overflow, however many replicas a user wants
+		sum.Add(all)
 		to[name] = sum
 	}
 }

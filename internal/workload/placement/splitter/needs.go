@@ -2,7 +2,6 @@ package splitter
 
 import (
 	"fmt"
-	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,7 +25,7 @@ type Needs map[Ref]map[string][]string
 // selector is needed by all workloads, and so is an object that guards connections and selects none of them: it can be
 // for the next pods. Objects are the roots in the namespace.
 func FindNeeds(workloads []Placed, all map[Ref]*unstructured.Unstructured) Needs {
-	n := &needs{objects: all, ingresses: map[string][]Ref{}, found: map[Ref]map[string]map[string]bool{}}
+	n := &needs{objects: all, ingresses: map[string][]Ref{}, found: Needs{}}
 	with := n.attach(workloads)
 	for i, w := range workloads {
 		n.workload = w
@@ -37,14 +36,13 @@ func FindNeeds(workloads []Placed, all map[Ref]*unstructured.Unstructured) Needs
 			n.need(Dependency{Ref: ref})
 		}
 	}
-	out := Needs{}
-	for ref, clusters := range n.found {
-		out[ref] = map[string][]string{}
+	for _, clusters := range n.found {
 		for cluster, by := range clusters {
-			out[ref][cluster] = slices.Sorted(maps.Keys(by))
+			slices.Sort(by)
+			clusters[cluster] = slices.Compact(by) // a workload and its leaf have one name
 		}
 	}
-	return out
+	return n.found
 }
 
 // NeedsOf identifies what FindNeeds reads of a workload: what its pods name, and the labels by which others select
@@ -57,7 +55,7 @@ func NeedsOf(u *unstructured.Unstructured) string {
 type needs struct {
 	objects   map[Ref]*unstructured.Unstructured
 	ingresses map[string][]Ref // by the name of a Service
-	found     map[Ref]map[string]map[string]bool
+	found     Needs
 	// workload is the one whose needs are found, name is the text of its Ref, and seen are the objects that it needs.
 	workload Placed
 	name     string
@@ -119,13 +117,10 @@ func (n *needs) need(d Dependency) {
 		return
 	}
 	if n.found[d.Ref] == nil {
-		n.found[d.Ref] = map[string]map[string]bool{}
+		n.found[d.Ref] = map[string][]string{}
 	}
 	for _, c := range n.workload.Clusters {
-		if n.found[d.Ref][c] == nil {
-			n.found[d.Ref][c] = map[string]bool{}
-		}
-		n.found[d.Ref][c][n.name] = true
+		n.found[d.Ref][c] = append(n.found[d.Ref][c], n.name)
 	}
 	switch d.GroupResource {
 	case ingresses: // it is needed where one of its Services is, and does not bring the others there

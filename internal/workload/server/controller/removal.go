@@ -45,16 +45,11 @@ func (c *controller) guardRemoval(ctx context.Context, cl *api.Cluster) error {
 	if err != nil || live.GetUID() != cl.UID {
 		return nil
 	}
-	for _, gone := range []func() error{
-		func() error {
-			return c.client.Resource(exports).Delete(ctx, api.ExportCluster(cl.Name), metav1.DeleteOptions{})
-		},
-		func() error {
-			return c.client.Resource(heartbeat.Leases).Namespace(api.NamespaceLeases).Delete(ctx,
-				api.LeaseCluster(cl.Name), metav1.DeleteOptions{})
-		},
-	} {
-		if err := gone(); err != nil && !apierrors.IsNotFound(err) {
+	export := c.client.Resource(exports).Delete(ctx, api.ExportCluster(cl.Name), metav1.DeleteOptions{})
+	lease := c.client.Resource(heartbeat.Leases).Namespace(api.NamespaceLeases).Delete(ctx, api.LeaseCluster(cl.Name),
+		metav1.DeleteOptions{})
+	for _, err := range []error{export, lease} {
+		if err != nil && !apierrors.IsNotFound(err) {
 			return fmt.Errorf("remove Cluster %s: %w", cl.Name, err)
 		}
 	}

@@ -32,7 +32,7 @@ func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) 
 	err := each(ctx, client, "nodes", "", func(n *corev1.Node, _ *unstructured.Unstructured) {
 		if accepts(n) {
 			nodes[n.Name] = true
-			schedule.Add(out.Allocatable, n.Status.Allocatable)
+			schedule.Add(out.Allocatable, n.Status.Allocatable, 1)
 		}
 	})
 	if err != nil {
@@ -41,7 +41,7 @@ func Read(ctx context.Context, client dynamic.Interface) (*api.Capacity, error) 
 	err = each(ctx, client, "pods", ended, func(p *corev1.Pod, u *unstructured.Unstructured) {
 		node, _, _ := unstructured.NestedString(u.Object, "spec", "nodeName")
 		if node == "" || nodes[node] { // one that waits for a node takes the room, too
-			schedule.Add(out.Requested, schedule.Requests(&p.Spec))
+			schedule.Add(out.Requested, schedule.Requests(&p.Spec), 1)
 		}
 	})
 	if err != nil {

@@ -139,7 +139,7 @@ func (s *syncer) retrying(ctx context.Context, i item, leaf watch.Object, cause 
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
 	defer cancel()
 	message := fmt.Sprintf("%v. It is tried again, at least every %s", cause, queue.LastRetry)
-	err := s.leaves.writeStatus(ctx, i, leaf, s.present(i, leaf), outcome{api.ReasonRetrying, message})
+	err := s.writeStatus(ctx, i, leaf, s.present(i, leaf), outcome{api.ReasonRetrying, message})
 	if apierrors.IsConflict(err) {
 		return cause // the next attempt reports it
 	}

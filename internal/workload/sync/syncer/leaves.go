@@ -14,38 +14,28 @@ import (
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
-
-// leaves writes the leaves in kcp: their status and their finalizers.
-type leaves struct {
-	*view
-	// dropped are the fields of the status of leaves that kcp drops.
-	dropped splitter.Dropped
-	// wrote is called when a status is written, and again to sync a leaf once more.
-	wrote, again func(item)
-}
 
 // maxOutcome is the length of the longest message of an outcome, in bytes: API servers and webhooks of clusters write
 // it.
 const maxOutcome = 4 << 10
 
 // writeStatus writes the status of a leaf, if it changes.
-func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured,
+func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, object *unstructured.Unstructured,
 	o outcome) error {
 	o.message = heartbeat.CutTo(o.message, maxOutcome)
 	if slices.Contains(api.Dependencies(), i.GroupVersionResource) {
-		_, err := l.annotate(ctx, i, leaf, o)
+		_, err := s.annotate(ctx, i, leaf, o)
 		return err
 	}
 	gk := leaf.GroupVersionKind().GroupKind()
-	status := statusOf(leaf.Unstructured, object, o, l.Now())
-	l.dropped.Strip(gk, i.Cluster, status)
-	if !l.dropped.HasConditions(gk, i.Cluster) {
+	status := statusOf(leaf.Unstructured, object, o, s.Now())
+	s.dropped.Strip(gk, i.Cluster, status)
+	if !s.dropped.HasConditions(gk, i.Cluster) {
 		delete(status, "conditions")
-		if annotated, err := l.annotate(ctx, i, leaf, o); annotated || err != nil {
+		if annotated, err := s.annotate(ctx, i, leaf, o); annotated || err != nil {
 			return err // the leaf comes back with the watch, and its status follows
 		}
 	}
@@ -53,24 +43,24 @@ func (l *leaves) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 	if patch == nil {
 		return nil
 	}
-	live, err := l.patch(ctx, i, leaf, patch, "status")
+	live, err := s.patch(ctx, i, leaf, patch, "status")
 	switch {
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
 		// The API has no status, or its conditions are of another type.
-		_, err = l.annotate(ctx, i, leaf, o)
+		_, err = s.annotate(ctx, i, leaf, o)
 		return err
 	case err != nil:
 		return err
 	}
-	l.wrote(i)
-	if l.dropped.Learn(gk, i.Cluster, changes, live) {
-		l.again(i) // an annotation has the outcome instead
+	s.observe(Up, i)
+	if s.dropped.Learn(gk, i.Cluster, changes, live) {
+		s.queue.Add(i) // an annotation has the outcome instead
 	}
 	return nil
 }
 
 // annotate writes the outcome to a leaf that has no status. It reports whether that changes anything.
-func (l *leaves) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) (bool, error) {
+func (s *syncer) annotate(ctx context.Context, i item, leaf watch.Object, o outcome) (bool, error) {
 	var want any
 	if o.reason != api.ReasonSynced {
 		want = o.reason + ": " + o.message
@@ -78,7 +68,7 @@ func (l *leaves) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 	if have, ok := leaf.GetAnnotations()[api.AnnotationSyncError]; ok == (want != nil) && (!ok || have == want) {
 		return false, nil
 	}
-	_, err := l.patch(ctx, i, leaf,
+	_, err := s.patch(ctx, i, leaf,
 		map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationSyncError: want}}})
 	if apierrors.IsNotFound(err) {
 		return true, nil // the leaf is gone
@@ -87,18 +77,18 @@ func (l *leaves) annotate(ctx context.Context, i item, leaf watch.Object, o outc
 }
 
 // setFinalizers sets the finalizers of a leaf, unless it has changed since it was read.
-func (l *leaves) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
-	_, err := l.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
+func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, all []string) error {
+	_, err := s.patch(ctx, i, leaf, map[string]any{"metadata": map[string]any{
 		"finalizers": all, "resourceVersion": leaf.GetResourceVersion(),
 	}})
 	return err
 }
 
 // patch sends a merge patch for a leaf to the endpoint that serves it.
-func (l *leaves) patch(
+func (s *syncer) patch(
 	ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string,
 ) (*unstructured.Unstructured, error) {
-	client, err := l.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
+	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
 	if err != nil {
 		return nil, err
 	}

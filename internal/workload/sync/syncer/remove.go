@@ -45,7 +45,7 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	s.applied.Delete(i)
 	rest := slices.DeleteFunc(slices.Clone(leaf.GetFinalizers()),
 		func(f string) bool { return f == api.FinalizerSyncer })
-	err = s.leaves.setFinalizers(ctx, i, leaf, rest)
+	err = s.setFinalizers(ctx, i, leaf, rest)
 	if apierrors.IsNotFound(err) {
 		return nil
 	}

@@ -35,7 +35,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 		return nil // the leaf comes back when that ends
 	case !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer):
 		// The change comes back with the watch.
-		return s.leaves.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
+		return s.setFinalizers(ctx, i, leaf, append(slices.Clone(leaf.GetFinalizers()), api.FinalizerSyncer))
 	case !s.lists(i.GroupVersionResource):
 		return nil // the leaf comes back when it does
 	}
@@ -59,7 +59,7 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 			result, written = s.steady(i, leaf, result)
 		}
 	}
-	if err := s.leaves.writeStatus(ctx, i, leaf, object, s.judged(i, result)); err != nil {
+	if err := s.writeStatus(ctx, i, leaf, object, s.judged(i, result)); err != nil {
 		return err
 	}
 	written()

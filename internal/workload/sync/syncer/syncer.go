@@ -77,8 +77,9 @@ type syncer struct {
 	spaces     *spaceIndex
 	namespacer *namespacer
 	tenancy    *tenancy
-	leaves     *leaves
 	orphans    *orphans
+	// dropped are the fields of the status of leaves that kcp drops.
+	dropped splitter.Dropped
 	// applied has what was last applied, by item.
 	applied sync.Map
 }
@@ -98,15 +99,13 @@ func newSyncer(o Options) *syncer {
 	sp := &spaceIndex{view: v, known: map[string]space{}}
 	m := &member{view: v, spaces: sp}
 	t := &tenancy{view: v, member: m, changed: poll.NewSignal()}
-	s := &syncer{
+	return &syncer{
 		// A workspace with many objects, or with objects that a webhook delays, has half of the workers at most.
 		view: v, queue: queue.New(workers, func(i item) string { return i.Cluster }),
 		latency: newLatency(), member: m, spaces: sp, tenancy: t,
 		namespacer: &namespacer{view: v, member: m, tenancy: t}, orphans: &orphans{view: v, member: m},
+		dropped: splitter.NewDropped(),
 	}
-	s.leaves = &leaves{view: v, dropped: splitter.NewDropped(), wrote: func(i item) { s.observe(Up, i) },
-		again: func(i item) { s.queue.Add(i) }}
-	return s
 }
 
 // Run syncs until the context ends.
@@ -221,7 +220,7 @@ func published(c *api.Cluster) (synced, unsynced []schema.GroupVersionResource) 
 // update starts and stops watches if the endpoints or the resources have changed. Endpoints or resources that are nil
 // are unchanged.
 func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsynced []schema.GroupVersionResource) {
-	changed := s.scope.set(endpoints, resources, unsynced)
+	s.scope.set(endpoints, resources, unsynced)
 	endpoints, resources = s.known()
 	if resources == nil {
 		return
@@ -233,9 +232,6 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsy
 	}
 	if endpoints == nil {
 		return
-	}
-	if changed {
-		log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
 	}
 	if err := s.up.Update(endpoints, s.apis()); err != nil {
 		log.Error(err, "Cannot watch kcp")

@@ -298,7 +298,7 @@ func TestKindsWithoutConditions(t *testing.T) {
 {apiVersion: networking.k8s.io/v1, kind: Ingress, metadata: {name: web, namespace: shop, labels: {workloads.kcp.dev/cluster: c1}}}`)
 	write := func(o outcome) {
 		i := item{r, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web"}}
-		require.NoError(t, k.leaves.writeStatus(t.Context(), i, watch.Object{Unstructured: s.kcp.Get("1a", path, "shop", "web"), Endpoint: s.kcp.URL}, leaf, o))
+		require.NoError(t, k.writeStatus(t.Context(), i, watch.Object{Unstructured: s.kcp.Get("1a", path, "shop", "web"), Endpoint: s.kcp.URL}, leaf, o))
 	}
 	write(outcome{api.ReasonDenied, "the name is reserved"})
 	got := s.kcp.Get("1a", path, "shop", "web")
@@ -320,7 +320,7 @@ func TestAStatusIsForTheVersionThatWasRead(t *testing.T) {
 	}
 	write := func(leaf *unstructured.Unstructured) error {
 		i := item{r, watch.Key{Cluster: "1a", Namespace: "shop", Name: "web"}}
-		return k.leaves.writeStatus(t.Context(), i, watch.Object{Unstructured: leaf, Endpoint: s.kcp.URL}, object("below", 5, 4), synced())
+		return k.writeStatus(t.Context(), i, watch.Object{Unstructured: leaf, Endpoint: s.kcp.URL}, object("below", 5, 4), synced())
 	}
 	counts := func() string {
 		status, _, _ := unstructured.NestedMap(s.kcp.Get("1a", deployments, "shop", "web").Object, "status")

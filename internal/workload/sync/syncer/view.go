@@ -45,20 +45,17 @@ type scope struct {
 	unsynced []schema.GroupVersionResource
 }
 
-// set sets what is synced, and reports whether that differs. Endpoints or resources that are nil are unchanged.
-func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersionResource) (changed bool) {
+// set sets what is synced. Endpoints or resources that are nil are unchanged.
+func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersionResource) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if endpoints != nil {
-		changed = !slices.Equal(endpoints, s.endpoints)
 		s.endpoints = endpoints
 	}
 	if resources != nil {
-		changed = changed || !slices.Equal(resources, s.resources)
 		s.resources = resources
 		s.unsynced = unsynced
 	}
-	return changed
 }
 
 // seen returns the Cluster, or an empty one and false before it is known.
