@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"sync"
 	"time"
@@ -12,7 +11,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/dynamic"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
@@ -57,7 +55,7 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 		if is, ok := w.beside(i, leaf.GetName()); ok {
 			leaf.SetUID(is.GetUID()) // it is not created if kcp does not have it
 		}
-		_, err := apply(ctx, client, i, leaf)
+		_, err := apply(ctx, client, leaf)
 		done(true, err)
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -67,7 +65,12 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 		done(w.correct(ctx, client, i, leaf))
 	}
 	for _, leaf := range changes.Delete {
-		done(true, remove(ctx, client, i, leaf))
+		uid := leaf.GetUID()
+		err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
+		if apierrors.IsNotFound(err) {
+			err = nil
+		}
+		done(true, err)
 	}
 	return changed, why, errors.Join(errs...)
 }
@@ -112,32 +115,16 @@ func (r refusal) condition(c metav1.Condition) metav1.Condition {
 // otherwise be an orphan.
 func confirm(ctx context.Context, client dynamic.ResourceInterface, i item, root watch.Object) error {
 	live, err := client.Get(ctx, i.Name, metav1.GetOptions{})
-	if err != nil {
-		return fmt.Errorf("read %s %s before its leaves are written: %w", i.GroupResource(), i.Key, err)
+	if err == nil && live.GetUID() != root.GetUID() {
+		return errors.New("it was created again: the watch brings it soon")
 	}
-	if live.GetUID() != root.GetUID() {
-		return fmt.Errorf("%s %s was created again: the watch brings it soon", i.GroupResource(), i.Key)
-	}
-	return nil
+	return err
 }
 
-func apply(ctx context.Context, client dynamic.ResourceInterface, i item,
+func apply(ctx context.Context, client dynamic.ResourceInterface,
 	leaf *unstructured.Unstructured) (*unstructured.Unstructured, error) {
-	live, err := client.Apply(ctx, leaf.GetName(), leaf,
+	return client.Apply(ctx, leaf.GetName(), leaf,
 		metav1.ApplyOptions{FieldManager: api.ManagerController, Force: true})
-	if err != nil {
-		return nil, fmt.Errorf("apply %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
-	}
-	return live, nil
-}
-
-func remove(ctx context.Context, client dynamic.ResourceInterface, i item, leaf *unstructured.Unstructured) error {
-	uid := leaf.GetUID()
-	err := client.Delete(ctx, leaf.GetName(), metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
-	if err != nil && !apierrors.IsNotFound(err) {
-		return fmt.Errorf("delete %s %s of %s: %w", i.GroupResource(), leaf.GetName(), i.Key, err)
-	}
-	return nil
 }
 
 // correct applies a leaf that another client has changed, and reports whether that changes it. It tries each version of
@@ -154,13 +141,13 @@ func (w *writer) correct(ctx context.Context, client dynamic.ResourceInterface, 
 		return false, nil
 	}
 	leaf.SetUID(is.GetUID())
-	live, err := apply(ctx, client, i, leaf)
+	live, err := apply(ctx, client, leaf)
 	if err != nil {
 		return false, err
 	}
 	if surplus := splitter.Surplus(live, leaf); surplus != nil {
 		surplus["metadata"] = map[string]any{"resourceVersion": live.GetResourceVersion()}
-		if live, err = patch(ctx, client, at, live.GetUID(), surplus); err != nil {
+		if live, err = mergepatch.Send(ctx, client, api.ManagerController, at.Name, live.GetUID(), surplus); err != nil {
 			return false, err
 		}
 	}
@@ -180,7 +167,8 @@ func (w *writer) patchRoot(ctx context.Context, sub *subject, content map[string
 	if err != nil {
 		return err
 	}
-	live, err := patch(ctx, r.Namespace(sub.Namespace), sub.item, sub.root.GetUID(), content, subresources...)
+	live, err := mergepatch.Send(ctx, r.Namespace(sub.Namespace), api.ManagerController, sub.Name, sub.root.GetUID(),
+		content, subresources...)
 	if err != nil {
 		return err
 	}
@@ -190,15 +178,4 @@ func (w *writer) patchRoot(ctx context.Context, sub *subject, content map[string
 
 func annotated(annotations map[string]any) map[string]any {
 	return map[string]any{"metadata": map[string]any{"annotations": annotations}}
-}
-
-func patch(
-	ctx context.Context, client dynamic.ResourceInterface, i item, uid types.UID, content map[string]any,
-	subresources ...string,
-) (*unstructured.Unstructured, error) {
-	live, err := mergepatch.Send(ctx, client, api.ManagerController, i.Name, uid, content, subresources...)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
-	}
-	return live, nil
 }

@@ -73,8 +73,7 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	leaf.SetOwnerReferences([]metav1.OwnerReference{*metav1.NewControllerRef(root, root.GroupVersionKind())})
 	for field, value := range share.numbers() {
 		if err := unstructured.SetNestedField(leaf.Object, value, "spec", field); err != nil {
-			return nil, fmt.Errorf("set spec.%s of %s %s/%s: %w", field, root.GetKind(), root.GetNamespace(),
-				root.GetName(), err)
+			return nil, fmt.Errorf("set spec.%s of a leaf: %w", field, err)
 		}
 	}
 	annotations := with(UsersOnly(root.GetAnnotations()), map[string]string{api.AnnotationName: root.GetName()})
@@ -91,8 +90,7 @@ func leafOf(root *unstructured.Unstructured, cluster string, share Share) (*unst
 	SetToken(leaf, api.SecretTypeToken)
 	data, err := json.Marshal(leaf.Object)
 	if err != nil {
-		return nil, fmt.Errorf("encode a leaf of %s %s/%s: %w", root.GetKind(), root.GetNamespace(),
-			root.GetName(), err)
+		return nil, fmt.Errorf("encode a leaf: %w", err)
 	}
 	annotations = with(leaf.GetAnnotations(), map[string]string{api.AnnotationSpecHash: api.Hash(12, string(data))})
 	leaf.SetAnnotations(annotations)

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"sync/atomic"
 	"time"
 
@@ -93,17 +92,15 @@ type member struct {
 	// waits reports whether leaves wait until the cluster may be written to.
 	waits atomic.Bool
 
-	mu sync.Mutex
 	// otherSetup is why the workspaces would run twice, and examined when that was looked at.
-	otherSetup string
+	otherSetup atomic.Value
 	examined   time.Time
 }
 
 // twice returns why the workspaces would run twice, or "".
 func (m *member) twice() string {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.otherSetup
+	other, _ := m.otherSetup.Load().(string)
+	return other
 }
 
 // identify reads which cluster this is, and whether it has objects of these workspaces under the ID of another setup.
@@ -129,9 +126,7 @@ func (m *member) examine(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	m.mu.Lock()
-	due := m.Now().Sub(m.examined) >= examineInterval || m.otherSetup != ""
-	m.mu.Unlock()
+	due := m.Now().Sub(m.examined) >= examineInterval || m.twice() != ""
 	if due || m.Identity.UID() == "" {
 		if err := m.Identity.read(ctx); err != nil {
 			return err
@@ -163,12 +158,11 @@ func (m *member) examineOthers(ctx context.Context, client dynamic.ResourceInter
 			break
 		}
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
 	if workspace == "" {
-		m.otherSetup, m.examined = other, m.Now()
-	} else if other != "" {
-		m.otherSetup = other
+		m.examined = m.Now()
+	}
+	if workspace == "" || other != "" {
+		m.otherSetup.Store(other)
 	}
 	return nil
 }

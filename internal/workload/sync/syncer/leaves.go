@@ -2,7 +2,6 @@ package syncer
 
 import (
 	"context"
-	"fmt"
 	"slices"
 	"strconv"
 	"strings"
@@ -92,12 +91,8 @@ func (s *syncer) patch(
 	if err != nil {
 		return nil, err
 	}
-	live, err := mergepatch.Send(ctx, client.Namespace(i.Namespace), api.ManagerSyncer, i.Name, leaf.GetUID(), patch,
+	return mergepatch.Send(ctx, client.Namespace(i.Namespace), api.ManagerSyncer, i.Name, leaf.GetUID(), patch,
 		subresources...)
-	if err != nil {
-		return nil, fmt.Errorf("patch %s %s in kcp: %w", i.GroupResource(), i.Key, err)
-	}
-	return live, nil
 }
 
 type outcome struct {
