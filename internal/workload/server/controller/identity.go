@@ -109,6 +109,5 @@ func (c *controller) record(ctx context.Context, d *draft, ids identities) {
 	}
 	if current {
 		d.next.UID = ids.uid(d.Name)
-		d.changed = true
 	}
 }

@@ -16,7 +16,7 @@ func TestAConditionThatIsCutIsWrittenOnce(t *testing.T) {
 	c := metav1.Condition{Type: api.ConditionReady, Status: metav1.ConditionFalse, Reason: api.ReasonUnreachable, Message: strings.Repeat("ä", 10000)}
 	d := &draft{Cluster: &api.Cluster{}}
 	d.set(c, time.Now())
-	require.True(t, d.changed)
+	require.True(t, d.changed())
 	written := confined(d.next)
 	require.LessOrEqual(t, len(written.Conditions[0].Message), maxMessage)
 	patch, err := statusPatch(&written, &d.next)
@@ -24,5 +24,5 @@ func TestAConditionThatIsCutIsWrittenOnce(t *testing.T) {
 	require.Empty(t, patch)
 	d = &draft{Cluster: &api.Cluster{Status: written}, next: written}
 	d.set(c, time.Now())
-	require.False(t, d.changed)
+	require.False(t, d.changed())
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
 	"slices"
 	"time"
 
@@ -16,7 +15,6 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/fleet"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
@@ -27,10 +25,11 @@ type draft struct {
 	*api.Cluster
 	next    api.ClusterStatus
 	verdict heartbeat.Verdict
-	// changed is whether the next status is another one.
-	changed bool
 	problem error
 }
+
+// changed reports whether the next status is another one.
+func (d *draft) changed() bool { return !equality.Semantic.DeepEqual(d.next, d.Status) }
 
 func (c *controller) evaluate(clusters []*api.Cluster) {
 	now := c.Now()
@@ -55,9 +54,8 @@ func (c *controller) drafts(ctx context.Context, ids identities, now time.Time) 
 		switch {
 		case c.publisher.published == nil && d.next.Leaves != nil:
 			d.next.Leaves = nil // without the published APIs, it is not known
-			d.changed = true
-		case count:
-			d.count(c.leaves()[cl.Name])
+		case count && c.leaves()[cl.Name].Complete:
+			d.next.Leaves = new(int64(c.leaves()[cl.Name].Count))
 		}
 		c.record(ctx, d, ids)
 		for _, condition := range c.conditions(d, ids) {
@@ -84,12 +82,6 @@ func evict(drafts []*draft, now time.Time) (due time.Time) {
 	return fleet.Next(next, now)
 }
 
-func (d *draft) count(n roots.Leaves) {
-	if n.Complete && (d.next.Leaves == nil || *d.next.Leaves != int64(n.Count)) {
-		d.next.Leaves, d.changed = new(int64(n.Count)), true
-	}
-}
-
 func (d *draft) set(condition metav1.Condition, now time.Time) {
 	condition.LastTransitionTime = metav1.NewTime(now)
 	condition.Message = heartbeat.CutTo(condition.Message, maxMessage) // as it is written: else it would be another one
@@ -101,7 +93,7 @@ func (d *draft) set(condition metav1.Condition, now time.Time) {
 			meta.RemoveStatusCondition(&d.next.Conditions, condition.Type)
 		}
 	}
-	d.changed = meta.SetStatusCondition(&d.next.Conditions, condition) || d.changed
+	meta.SetStatusCondition(&d.next.Conditions, condition)
 }
 
 // conditions returns the conditions of a cluster that do not depend on whether others are ready.
@@ -148,7 +140,6 @@ func (c *controller) copyReport(ctx context.Context, d *draft) {
 	}
 	if v.Report.Capacity != nil && !equality.Semantic.DeepEqual(v.Report.Capacity, next.Capacity) {
 		next.Capacity = v.Report.Capacity
-		d.changed = true
 	}
 	if v.Report.Mode != "" {
 		d.problem = errors.Join(d.problem, c.reports.forget(ctx, d.Cluster, v.Report.Mode))
@@ -156,19 +147,17 @@ func (c *controller) copyReport(ctx context.Context, d *draft) {
 	if v.Report.Mode != "" && d.problem == nil {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
 	}
-	d.changed = d.changed || next.Version != d.Status.Version || !reflect.DeepEqual(next.Syncer, d.Status.Syncer)
 	// Heartbeats alone do not change the object: a thousand clusters would be a hundred writes in a second.
-	if !v.LastHeartbeat.IsZero() && (d.changed || next.LastHeartbeatTime == nil ||
+	if !v.LastHeartbeat.IsZero() && (d.changed() || next.LastHeartbeatTime == nil ||
 		v.LastHeartbeat.Sub(next.LastHeartbeatTime.Time) > 5*time.Minute) {
 		t := metav1.NewTime(v.LastHeartbeat)
 		next.LastHeartbeatTime = &t
-		d.changed = true
 	}
 }
 
 // writeStatus writes the next status of a Cluster, if it is another one.
 func (c *controller) writeStatus(ctx context.Context, d *draft) error {
-	if d.changed {
+	if d.changed() {
 		if err := c.patchStatus(ctx, d.Cluster, d.next); err != nil {
 			return errors.Join(d.problem, err)
 		}
