@@ -1,14 +1,20 @@
 package roots
 
 import (
+	"context"
 	"encoding/json"
 	"maps"
 	"slices"
 	"time"
 
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/fleet"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
@@ -122,6 +128,328 @@ func (sub *subject) mistaken() map[string]schedule.Share {
 		if wanted := sub.workload.Replicas; wanted == 0 || len(out) == 1 {
 			share.Replicas = wanted
 			out[name] = share
+		}
+	}
+	return out
+}
+
+// recreates is the strategy of a Deployment whose pods of one version end before the pods of the next one start.
+const recreates = "Recreate"
+
+// workloadOf returns what is to be assigned. The error lists mistakes in annotations.
+func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
+	i := sub.item
+	root := sub.root.Unstructured
+	claims := v.claims(i, root)
+	data := len(claims) > 0 || kinds.KeepsData(root)
+	recreate, _, _ := unstructured.NestedString(root.Object, "spec", "strategy", "type")
+	alone := recreate == recreates
+	spread, _ := schedule.DefaultSpread(i.GroupResource(), data || alone)
+	hints, err := schedule.ParseHints(root.GetAnnotations(), v.hintsOf(i), spread)
+	if err == nil {
+		err = schedule.CheckSpread(hints, i.GroupResource(), data)
+	}
+	w := schedule.Workload{
+		Key: i.Key.String(), Workspace: i.Cluster, Hints: hints, Requests: requestsOf(root), Pinned: data,
+		Finished: splitter.IsFinished(root),
+		Alone:    alone || hints.Spread == schedule.Single,
+		Goal:     schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
+	}
+	w.Replicas = v.replicasOf(sub, w)
+	w.Home = v.homeOf(sub, claims)
+	if w.Home == "" && data && hints.Spread == schedule.Single {
+		w.Home = sub.ends()
+	}
+	return w, err
+}
+
+func (v *view) homeOf(sub *subject, claims []item) string {
+	for _, c := range sub.clusters {
+		for _, claim := range claims {
+			if _, ok := v.beside(claim, api.LeafName(claim.Name, c.Name)); ok {
+				return c.Name
+			}
+		}
+	}
+	return ""
+}
+
+// ends returns a cluster where the leaf of an earlier root of the same name ends, or "". The claims of a StatefulSet
+// that is deleted and created again are there.
+func (sub *subject) ends() string {
+	for _, c := range sub.clusters {
+		if sub.previous[c.Name].Ending {
+			return c.Name
+		}
+	}
+	return ""
+}
+
+// defaultReplicas are the replicas of a workload whose user does not say how many: kcp sets them.
+const defaultReplicas = 1
+
+// chosen returns the replicas that the user of a workload has chosen, or false if they can be the default: then an
+// autoscaler chooses, or has chosen.
+func (sub *subject) chosen() (int64, bool) {
+	n, ok, _ := unstructured.NestedInt64(sub.root.Object, "spec", "replicas")
+	return n, ok && (n != defaultReplicas || !sub.scaled && !sub.freed)
+}
+
+// replicasOf returns the replicas of a workload. If its user does not say how many, its autoscaler does. Without the
+// autoscaler, the replicas that it has made, or that were divided before, are kept, as in Kubernetes.
+func (v *view) replicasOf(sub *subject, w schedule.Workload) int64 {
+	if n, ok := sub.chosen(); ok {
+		return n
+	}
+	if scaler := v.autoscaler(sub.item, sub.root.Unstructured); scaler != nil {
+		return max(1, splitter.BoundsOf(scaler).Min)
+	}
+	before := int64(0)
+	switch {
+	case w.Hints.Spread != schedule.Divide:
+		for _, share := range sub.previous {
+			before = max(before, share.Replicas)
+		}
+	case sub.freed && !sub.recorded:
+		for _, share := range sub.previous {
+			before += share.Replicas
+		}
+	default:
+		for _, n := range w.Goal {
+			before += n
+		}
+	}
+	return max(1, before)
+}
+
+func shareOf(leaf *unstructured.Unstructured) schedule.Share {
+	replicas, ok, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas")
+	if !ok {
+		replicas = 1
+	}
+	available, ok, _ := unstructured.NestedInt64(leaf.Object, "status", "availableReplicas")
+	if !ok {
+		available, _, _ = unstructured.NestedInt64(leaf.Object, "status", "readyReplicas")
+	}
+	ending, _, _ := unstructured.NestedInt64(leaf.Object, "status", "terminatingReplicas")
+	return schedule.Share{Replicas: replicas, Available: available, Existing: existing(leaf) + ending}
+}
+
+func existing(leaf *unstructured.Unstructured) (n int64) {
+	if leaf != nil {
+		n, _, _ = unstructured.NestedInt64(leaf.Object, "status", "replicas")
+	}
+	return n
+}
+
+// free gives a root the replicas that its previous autoscaler has made: they continue to run.
+func (sub *subject) free() {
+	if sub.scaled {
+		return
+	}
+	for name, share := range sub.previous {
+		switch leaf := sub.leaves[name]; {
+		case share.Ending:
+		case leaf.GetAnnotations()[api.AnnotationScaled] == "":
+			sub.recorded = true
+		default:
+			share.Replicas = max(share.Replicas, existing(leaf))
+			sub.previous[name] = share
+			sub.freed = true
+		}
+	}
+}
+
+// leave makes a workload with an autoscaler leave the clusters that a decision excludes as others do: the replicas
+// that run are replaced, and not only the fewest that its autoscaler can choose. It reports whether the decision has
+// to be made again.
+func (sub *subject) leave(d schedule.Decision) bool {
+	if !sub.scaled || sub.workload.Hints.Spread != schedule.Divide || len(d.Goal) == 0 || sub.workload.Replicas == 0 {
+		return false
+	}
+	for _, v := range d.Verdicts {
+		share, has := sub.previous[v.Cluster]
+		if has && !v.Chosen && !share.Ending && !d.Next[v.Cluster].Lost {
+			sub.leaving = append(sub.leaving, v.Cluster)
+		}
+	}
+	if len(sub.leaving) == 0 {
+		return false
+	}
+	runs, begun := int64(0), int64(0)
+	for name, share := range sub.previous {
+		if !share.Ending && !d.Next[name].Lost {
+			share.Replicas = max(share.Replicas, existing(sub.leaves[name]))
+			sub.previous[name] = share
+			runs += share.Replicas
+		}
+	}
+	for _, n := range sub.workload.Goal {
+		begun += n
+	}
+	if begun <= sub.workload.Replicas {
+		begun = runs // it begins now: later, some are there twice
+	}
+	sub.workload.Replicas = max(sub.workload.Replicas, begun)
+	return true
+}
+
+// bound returns the bounds of an autoscaler while its workload leaves clusters: it makes what replaces the replicas
+// there, and no more of them.
+func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.Bounds {
+	if len(d.leaving) == 0 {
+		return divided
+	}
+	for cluster, b := range divided {
+		b.Min = d.shares[cluster]
+		b.Max = max(b.Min, b.Max)
+		if slices.Contains(d.leaving, cluster) {
+			b.Max = b.Min
+		}
+		divided[cluster] = b
+	}
+	return divided
+}
+
+// writeGoal records the replicas of a root whose autoscaler is gone, or that leaves a cluster, before its leaves have
+// them: from then on, they are the replicas of the root. Where its user does not say how many, the root gets those that
+// its autoscaler has made, as in Kubernetes, where the autoscaler itself changes them.
+func (w *writer) writeGoal(ctx context.Context, sub *subject, d schedule.Decision) error {
+	_, chosen := sub.chosen()
+	kept := !sub.scaled && !chosen && sub.workload.Replicas > defaultReplicas &&
+		(sub.freed || sub.workload.Hints.Spread == schedule.Divide)
+	if !sub.freed && len(sub.leaving) == 0 && !kept {
+		return nil
+	}
+	explain, err := json.Marshal(d.Chosen())
+	if err != nil || !kept && string(explain) == sub.root.GetAnnotations()[api.AnnotationExplain] {
+		return err
+	}
+	content := annotated(map[string]any{api.AnnotationExplain: string(explain)})
+	if kept {
+		content["spec"] = map[string]any{"replicas": sub.workload.Replicas}
+	}
+	return w.patchRoot(ctx, sub, content)
+}
+
+// rescaled reports whether leaves of a workload have AnnotationScaled without an autoscaler, or the other way round.
+func (sc *scene) rescaled(i item, root watch.Object) bool {
+	scaled := sc.scaled[splitter.TargetOf(refOf(i), root.Unstructured)]
+	for _, leaf := range sc.leaves[refOf(i).String()] {
+		if leaf == nil || leaf.GetDeletionTimestamp() != nil {
+			continue
+		}
+		if _, divided, _ := unstructured.NestedInt64(leaf.Object, "spec", "replicas"); divided &&
+			scaled != (leaf.GetAnnotations()[api.AnnotationScaled] != "") {
+			return true
+		}
+	}
+	return false
+}
+
+// candidates returns the clusters as a decision sees them: clusters that the workspace may use, and clusters with a
+// share.
+func (d *decider) candidates(sub *subject) []schedule.Cluster {
+	var out []schedule.Cluster
+	path := ""
+	if selective(sub.clusters) {
+		path = d.path(sub.Cluster)
+	}
+	gr := sub.GroupResource()
+	builtIn := slices.ContainsFunc(api.Dependencies(),
+		func(r schema.GroupVersionResource) bool { return r.GroupResource() == gr })
+	for _, c := range sub.clusters {
+		access := accessOf(c, path)
+		share, has := sub.previous[c.Name]
+		if access == schedule.Refused && !has {
+			continue // a user does not learn about it
+		}
+		status := c.API(gr)
+		if builtIn {
+			status.State = api.APIPublished // every cluster serves it
+		}
+		current := builtIn || sub.serving.current(c, gr, sub.now)
+		ready := settled(c, sub.now)
+		out = append(out, schedule.Cluster{
+			Name: c.Name, Labels: c.Labels,
+			Ready: fleet.IsReady(c), Settled: ready && current, Stale: ready && !current,
+			Problem: notReadyReason(c), Lost: lost(c, sub.workload, sub.now),
+			Unschedulable: c.Spec.Unschedulable, Draining: c.Draining(), Access: access, API: status,
+			Free: d.reserved.of(c.Name).free(c.Status.Capacity, sub.item, has && !share.Ending, sub.now),
+		})
+	}
+	return out
+}
+
+func accessOf(c *api.Cluster, path string) schedule.Access {
+	switch {
+	case c.Spec.WorkspaceSelector == nil:
+		return schedule.Granted
+	case path == "":
+		return schedule.Unknown
+	case c.Spec.WorkspaceSelector.Selects(path):
+		return schedule.Granted
+	}
+	return schedule.Refused
+}
+
+// selective reports whether a cluster selects workspaces, so that their paths have to be known.
+func selective(clusters []*api.Cluster) bool {
+	return slices.ContainsFunc(clusters, func(c *api.Cluster) bool { return c.Spec.WorkspaceSelector != nil })
+}
+
+// notReadyReason returns the reason why a cluster is not ready, or "". It has no message: that can differ each time,
+// and it is written to all roots.
+func notReadyReason(c *api.Cluster) string {
+	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil &&
+		r.Status != metav1.ConditionTrue {
+		return r.Reason
+	}
+	return ""
+}
+
+// lost reports whether other clusters run the share of a cluster, too. A condition of the Cluster has that. A workload
+// can want another time, or never. One that must be alone needs an annotation for that: what does not answer can still
+// run.
+func lost(c *api.Cluster, w schedule.Workload, now time.Time) bool {
+	if fleet.IsReady(c) || w.Hints.Failover == api.FailoverNever || w.Alone && w.Hints.Failover == "" {
+		return false
+	}
+	evicted := meta.FindStatusCondition(c.Status.Conditions, api.ConditionEvicted)
+	switch {
+	case evicted == nil:
+		return false
+	case w.Hints.FailoverAfter > 0 &&
+		(evicted.Status == metav1.ConditionTrue || evicted.Reason == api.ReasonEvictAfter):
+		return untilLost(c, w, now) <= 0
+	}
+	return fleet.IsEvicted(c)
+}
+
+// untilLost returns the time until a cluster is lost for a workload with its own time.
+func untilLost(c *api.Cluster, w schedule.Workload, now time.Time) time.Duration {
+	since := fleet.Since(c)
+	if since.IsZero() {
+		return w.Hints.FailoverAfter
+	}
+	return w.Hints.FailoverAfter - now.Sub(since)
+}
+
+// stuckAfter is how long replicas are not available until they may move to a cluster with room.
+const stuckAfter = time.Minute
+
+// stuckSince returns since when replicas of a workload have not been available, by cluster. What is not known of a
+// cluster whose status is stale is not a reason to move anything.
+func stuckSince(before map[string]time.Time, sub *subject, candidates []schedule.Cluster) map[string]time.Time {
+	out := map[string]time.Time{}
+	for cluster, share := range sub.previous {
+		stale := slices.ContainsFunc(candidates, func(c schedule.Cluster) bool { return c.Name == cluster && c.Stale })
+		if share.Ending || share.Available >= share.Replicas || stale {
+			continue
+		}
+		out[cluster] = sub.now
+		if since, ok := before[cluster]; ok {
+			out[cluster] = since
 		}
 	}
 	return out

@@ -1,14 +1,19 @@
 package roots
 
 import (
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
@@ -247,4 +252,121 @@ func (v *view) rootOf(leaf item, o *unstructured.Unstructured) string {
 		}
 	}
 	return leaf.Name[:at]
+}
+
+// Published are the APIs in the APIExport.
+type Published struct {
+	// Scheduled are the APIs whose objects are scheduled.
+	Scheduled []schema.GroupVersionResource
+	// Removed are the APIs that the setup no longer has. Their objects in clusters are kept, and are counted.
+	Removed []schema.GroupVersionResource
+}
+
+func (p *Published) apis() []schema.GroupVersionResource {
+	if p == nil {
+		return nil
+	}
+	return slices.Concat(p.Scheduled, p.Removed)
+}
+
+// watched returns what is watched: the published APIs, what workloads need besides, namespaces, and APIBindings.
+func (p *Published) watched() []schema.GroupVersionResource {
+	if p == nil {
+		return nil
+	}
+	return slices.Concat(p.apis(), api.Dependencies(),
+		[]schema.GroupVersionResource{api.Namespaces(), kcpapi.APIBinding.GVR()})
+}
+
+func (p *Published) scheduled() []schema.GroupVersionResource {
+	if p == nil {
+		return nil
+	}
+	return p.Scheduled
+}
+
+// nothing reports whether it is known that no API is published.
+func (p *Published) nothing() bool { return p != nil && len(p.Scheduled)+len(p.Removed) == 0 }
+
+func (p *Published) removed(r schema.GroupVersionResource) bool {
+	return p != nil && slices.Contains(p.Removed, r)
+}
+
+// settleFor is how long a cluster is ready, and syncs an API, until the status of its leaves counts: what its syncer
+// has not written yet is from before.
+const settleFor = 30 * time.Second
+
+func settled(c *api.Cluster, now time.Time) bool {
+	r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady)
+	return r != nil && r.Status == metav1.ConditionTrue && now.Sub(r.LastTransitionTime.Time) >= settleFor
+}
+
+// serving is the time at which each API began to be served, by cluster. It is zero for APIs that were served when the
+// controller first saw the cluster.
+type serving map[types.UID]map[schema.GroupResource]time.Time
+
+func (s serving) next(clusters []*api.Cluster, now time.Time) serving {
+	out := serving{}
+	for _, c := range clusters {
+		before, known := s[c.UID]
+		all := map[schema.GroupResource]time.Time{}
+		for _, a := range c.Status.APIs {
+			if !a.State.Serves() {
+				continue
+			}
+			since, served := before[a.GroupResource()]
+			if known && !served {
+				since = now
+			}
+			all[a.GroupResource()] = since
+		}
+		out[c.UID] = all
+	}
+	return out
+}
+
+// recent returns the APIs whose status on a cluster is not current yet, as text.
+func (s serving) recent(c *api.Cluster, now time.Time) string {
+	out := ""
+	for _, a := range c.Status.APIs {
+		if since, ok := s[c.UID][a.GroupResource()]; ok && now.Sub(since) < settleFor {
+			out += fmt.Sprint(a.GroupResource(), " ")
+		}
+	}
+	return out
+}
+
+// current reports whether a cluster syncs an API, and has done so for so long that the status of its leaves is current.
+func (s serving) current(c *api.Cluster, gr schema.GroupResource, now time.Time) bool {
+	return c.API(gr).State.Serves() && now.Sub(s[c.UID][gr]) >= settleFor
+}
+
+// neighbour is another workload in a namespace that a workload wants to be near to, or not, or one of its leaves.
+type neighbour struct {
+	item
+	// cluster is the cluster of a leaf. Empty: what was decided about the workload counts.
+	cluster      string
+	affine, anti bool
+}
+
+// neighbours returns the objects in the namespace of a workload that its hints select, except its own leaves.
+func (v *view) neighbours(i item, hints schedule.Hints) (out []neighbour) {
+	if hints.Affinity == nil && hints.AntiAffinity == nil {
+		return nil
+	}
+	f := v.facts()
+	for _, r := range f.Published.apis() {
+		for _, o := range f.set.In(r, i.Cluster, i.Namespace) {
+			all := labels.Set(o.GetLabels())
+			n := neighbour{
+				item: item{r, watch.KeyOf(o.Unstructured)}, cluster: all[api.LabelCluster],
+				affine: hints.Affinity != nil && hints.Affinity.Matches(all),
+				anti:   hints.AntiAffinity != nil && hints.AntiAffinity.Matches(all),
+			}
+			if n.Name = rootName(o.Unstructured); n.item != i && (n.affine || n.anti) {
+				out = append(out, n)
+			}
+		}
+	}
+	return slices.Clip(out)
 }

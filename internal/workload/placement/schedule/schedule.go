@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 
@@ -291,3 +292,157 @@ func (a *assignment) reasons() string {
 	}
 	return strings.Join(out, "; ")
 }
+
+// NearClusters is the number of clusters that a workspace prefers. In a larger fleet, its workloads would be divided
+// over all clusters, and the workspace would need an APIBinding for each of them.
+const NearClusters = 10
+
+// Near returns the clusters that a workspace prefers, at most NearClusters, in the order of preference. Each workspace
+// has its own order, so that all clusters get about the same number of workspaces. A cluster that joins or leaves
+// changes the order of no other ones.
+func Near(workspace string, clusters []string) []string {
+	all := slices.SortedFunc(slices.Values(clusters), func(x, y string) int { return nearer(workspace, x, y) })
+	return all[:min(len(all), NearClusters)]
+}
+
+// nearer orders clusters by the preference of a workspace: by their hashes (rendezvous hashing).
+func nearer(workspace, x, y string) int {
+	return cmp.Or(cmp.Compare(distance(workspace, x), distance(workspace, y)), strings.Compare(x, y))
+}
+
+func distance(workspace, cluster string) uint64 {
+	sum := hashOf(workspace, cluster)
+	// The last bytes hardly change the high bits of the hash, and clusters often differ in these bytes only.
+	sum ^= sum >> 33
+	sum *= 0xff51afd7ed558ccd
+	sum ^= sum >> 33
+	return sum
+}
+
+// narrow keeps the candidates that the workspace prefers: candidates with a share, and as many others as it takes to
+// have NearClusters, or more if the user allows more or the replicas do not fit. Users who set weights, and objects
+// that go to each cluster, have chosen.
+func (a *assignment) narrow() {
+	all, w := a.chosen(), a.workload
+	most := max(NearClusters, w.Hints.MaxClusters)
+	if len(all) <= most || w.Hints.Weights != nil || w.Hints.Spread == Duplicate {
+		return
+	}
+	slices.SortFunc(all, func(x, y *candidate) int { return cmp.Or(a.has(x, y), nearer(w.Workspace, x.Name, y.Name)) })
+	missing := w.Replicas
+	for _, c := range all {
+		share := a.previous[c.Name]
+		missing -= share.Replicas - share.Stuck
+	}
+	room := int64(0)
+	for n, c := range all {
+		_, has := a.previous[c.Name]
+		if n >= most && !has && room >= missing {
+			c.ok = false
+			c.reason = "its workspace prefers other clusters"
+			continue
+		}
+		if c.most == math.MaxInt64 {
+			room = a.added(room, c)
+		}
+	}
+}
+
+// added returns the room of candidates with another one. A workload on one cluster has to fit into it.
+func (a *assignment) added(room int64, c *candidate) int64 {
+	own := int64(math.MaxInt32)
+	if c.Free != nil {
+		own = a.room(c)
+	}
+	if a.workload.Hints.Spread == Single {
+		return max(room, own)
+	}
+	return room + own
+}
+
+func (a *assignment) duplicate(d *Decision) {
+	for _, c := range a.chosen() {
+		d.Goal[c.Name] = a.workload.Replicas
+		d.Next[c.Name] = Share{Replicas: a.workload.Replicas, Available: a.previous[c.Name].Available}
+	}
+	if !a.replaced(d.Goal) {
+		a.keep(d, a.mayStay)
+	}
+}
+
+// single decides about a workload that runs on one cluster. It ends there before it starts on another one, unless the
+// cluster is lost and the user wants others to run it, too. Without another cluster, it is not moved.
+func (a *assignment) single(d *Decision) {
+	best := a.best()
+	if best == nil {
+		a.keep(d, func(*candidate) bool { return true })
+		return
+	}
+	d.Goal[best.Name] = a.workload.Replicas
+	_, here := a.previous[best.Name]
+	_, endsHere := a.ending[best.Name]
+	elsewhere := len(a.ending) > 0 && !endsHere || len(a.ending) > 1
+	for name := range a.previous {
+		elsewhere = elsewhere || name != best.Name && !a.clusters[name].lost
+	}
+	switch {
+	case here:
+		d.Next[best.Name] = Share{Replicas: a.workload.Replicas, Available: a.previous[best.Name].Available}
+		if !a.replaced(d.Goal) {
+			a.keep(d, a.mayStay)
+		}
+	case !elsewhere:
+		d.Next[best.Name] = Share{Replicas: a.workload.Replicas}
+	}
+}
+
+// replaced reports whether the clusters of a goal are known to have what they should have.
+func (a *assignment) replaced(goal map[string]int64) bool {
+	for name, n := range goal {
+		if share, has := a.previous[name]; !has || share.Available < n || !a.clusters[name].Settled {
+			return false
+		}
+	}
+	return len(goal) > 0
+}
+
+func (a *assignment) mayStay(c *candidate) bool { return a.excluded(c.Cluster) == "" }
+
+// keep adds shares to the next step that nothing replaces yet.
+func (a *assignment) keep(d *Decision, which func(*candidate) bool) {
+	for name, share := range a.previous {
+		if _, there := d.Next[name]; !there && which(a.clusters[name]) {
+			share.Replicas = min(share.Replicas, a.workload.Replicas)
+			d.Next[name] = share
+		}
+	}
+}
+
+// best returns the cluster of a workload that runs on one: where it is, or where it was to be, or the one with the
+// largest weight.
+func (a *assignment) best() *candidate {
+	all := a.chosen()
+	if len(all) == 0 {
+		return nil
+	}
+	chosen := slices.MinFunc(all, func(x, y *candidate) int {
+		return cmp.Or(a.has(x, y), a.meant(x, y), steady(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
+	})
+	for _, c := range all {
+		if c != chosen {
+			c.ok = false
+			c.reason = "the workload runs on one cluster, and " + chosen.Name + " is preferred"
+		}
+	}
+	return chosen
+}
+
+// meant orders candidates of the last goal first: a workload that waits for the end of an earlier one starts where that
+// has its data.
+func (a *assignment) meant(x, y *candidate) int {
+	_, toX := a.workload.Goal[x.Name]
+	_, toY := a.workload.Goal[y.Name]
+	return first(toX, toY)
+}
+
+func steady(x, y *candidate) int { return first(x.Ready, y.Ready) }

@@ -6,15 +6,19 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strconv"
 	"strings"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -249,4 +253,286 @@ func (s *syncer) afterAccount(ctx context.Context, desired *unstructured.Unstruc
 			"token: create it in the workspace", desired.GetNamespace(), s.Cluster, account, desired.GetName())
 	}
 	return err
+}
+
+// Two clients that set the same field would correct each other as fast as they can. So the corrections of an object
+// wait, longer each time, until one has stayed for contendedFor.
+const (
+	firstCorrection = time.Second
+	lastCorrection  = 5 * time.Minute
+	contendedFor    = time.Minute
+	// contendedAfter is the number of corrections after which the object is contended, which its user sees.
+	contendedAfter = 3
+)
+
+// An object that the cluster fails to accept, such as because a webhook does not answer, is reported after this many
+// tries. The message can differ each time, and a written status brings the leaf back at once, so it is written again
+// only after so many more.
+const (
+	reportedAfter = 3
+	reportedEvery = 10
+	// reportTimeout is how long the report may take. The time for the object itself can be over.
+	reportTimeout = 10 * time.Second
+)
+
+// applied is what was applied for a leaf, and how often that was corrected. Only the worker that has the item uses it.
+type applied struct {
+	// hash is the hash of the object that was sent, and version the version of the answer.
+	hash    uint64
+	version watch.Version
+	// corrections is the number of corrections none of which has stayed, and corrected the time of the last one.
+	corrections int
+	corrected   time.Time
+	// managers are the field managers of other clients, before the last correction of a contended object.
+	managers []string
+	// refused is the hash of an object that the cluster refuses, and refusedAt when that was written to the leaf.
+	refused   uint64
+	refusedAt time.Time
+}
+
+func (a *applied) wait(now time.Time) time.Duration {
+	if a.corrections == 0 {
+		return 0
+	}
+	delay := lastCorrection
+	if n := a.corrections - 1; n < 10 {
+		delay = min(delay, firstCorrection<<n)
+	}
+	return max(0, a.corrected.Add(delay).Sub(now))
+}
+
+func (a *applied) correct(managers []string, now time.Time) {
+	a.corrections++
+	a.corrected = now
+	a.managers = managers
+}
+
+// stays reports whether the last correction has stayed for long enough. That ends the contention.
+func (a *applied) stays(now time.Time) bool {
+	return a.corrections > 0 && now.Sub(a.corrected) >= contendedFor
+}
+
+func (a *applied) contended() bool { return a.corrections >= contendedAfter }
+
+// rivals returns the field managers of other clients that change an object, sorted. A correction takes their fields
+// away, so this is read before. Managers of the status are ignored.
+func (v *view) rivals(ctx context.Context, r schema.GroupVersionResource, object *unstructured.Unstructured) []string {
+	live, err := v.read(ctx, r, object.GetNamespace(), object.GetName())
+	if err != nil || live == nil {
+		return nil // the correction shows the error
+	}
+	var out []string
+	for _, m := range live.GetManagedFields() {
+		if m.Manager != api.ManagerSyncer && m.Subresource == "" {
+			out = append(out, m.Manager)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// judged returns the condition of a leaf whose object was accepted, or refused: a contended object is not synced,
+// whichever client was last.
+func (s *syncer) judged(i item, o outcome) outcome {
+	last := s.last(i)
+	if !last.contended() || o.reason != api.ReasonSynced {
+		return o
+	}
+	who := "another client of the cluster"
+	if len(last.managers) > 0 {
+		who = "field manager " + strings.Join(last.managers, ", ")
+	}
+	return outcome{api.ReasonContendedField, fmt.Sprintf(
+		"%s changes the object in cluster %s repeatedly, so that corrections wait up to %s: "+
+			"stop that client there, or leave the fields that it sets out of the object", who,
+		s.Cluster, lastCorrection)}
+}
+
+// steady returns the outcome of a leaf that the cluster refuses: what the leaf says, if that is about the same object
+// and has the same reason, and was written a short time ago. The message of an API server can differ each time, and a
+// written status brings the leaf back at once. After the outcome was written, written must be called.
+func (s *syncer) steady(i item, leaf watch.Object, o outcome) (_ outcome, written func()) {
+	now := s.Now()
+	hash := hashOf(s.transform(leaf.Unstructured).Object)
+	has := outcomeIn(leaf.Unstructured)
+	last := s.last(i)
+	if has.reason == o.reason && last.refused == hash && now.Sub(last.refusedAt) < refusedInterval {
+		return has, func() {}
+	}
+	return o, func() {
+		last := s.last(i)
+		last.refused = hash
+		last.refusedAt = now
+		s.applied.Store(i, last)
+	}
+}
+
+// retrying reports an error after which a leaf is tried again, if it lasts. It returns the error.
+func (s *syncer) retrying(ctx context.Context, i item, leaf watch.Object, cause error) error {
+	tries := s.queue.NumRequeues(i) + 1
+	again := outcomeIn(leaf.Unstructured).reason == api.ReasonRetrying && tries%reportedEvery != 0
+	if tries < reportedAfter || again || errors.Is(ctx.Err(), context.Canceled) {
+		return cause
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportTimeout)
+	defer cancel()
+	message := fmt.Sprintf("%v. It is tried again, at least every %s", cause, queue.LastRetry)
+	err := s.writeStatus(ctx, i, leaf, s.present(i, leaf), outcome{api.ReasonRetrying, message})
+	if apierrors.IsConflict(err) {
+		return cause // the next attempt reports it
+	}
+	return errors.Join(cause, err)
+}
+
+// endInterval is the time between two looks at an object that is being deleted, and that is not watched.
+const endInterval = 2 * time.Second
+
+// remove deletes the object of a leaf that is being deleted, and removes the finalizer when the object is gone. No
+// schema is needed for that.
+func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
+	if !slices.Contains(leaf.GetFinalizers(), api.FinalizerSyncer) {
+		return nil
+	}
+	if err := s.member.replaced(); err != nil {
+		return err // the object is, or may be, in another cluster: a UID is not read or not recorded yet
+	}
+	namespace := api.DownstreamNamespace(s.Setup, i.Cluster, i.Namespace)
+	live, err := s.read(ctx, i.GroupVersionResource, namespace, name(leaf.Unstructured))
+	if err != nil {
+		return err
+	}
+	if live != nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
+		!s.orphansNeed(i.GroupVersionResource, namespace) {
+		// The end of the object comes with the watch, if there is one, and brings the leaf back here.
+		if !slices.Contains(s.synced(), i.GroupVersionResource) {
+			s.queue.AddAfter(i, endInterval)
+		}
+		return s.delete(ctx, i.GroupVersionResource, live)
+	}
+	if err := s.namespacer.remove(ctx, i); err != nil {
+		return err
+	}
+	s.applied.Delete(i)
+	rest := slices.DeleteFunc(slices.Clone(leaf.GetFinalizers()),
+		func(f string) bool { return f == api.FinalizerSyncer })
+	err = s.setFinalizers(ctx, i, leaf, rest)
+	if apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+// ofLater reports whether an object was made of a leaf of the same name that kcp has created later, such as before a
+// backup was restored in which this one is being deleted. No user has deleted that leaf: without it, the object is an
+// orphan. An object of an earlier leaf ends with this one, which would have replaced it. So does one of an earlier
+// release, which does not say of which leaf it was made.
+func ofLater(object, leaf *unstructured.Unstructured) bool {
+	uid, at := object.GetAnnotations()[annotationUID], object.GetAnnotations()[annotationCreated]
+	if uid == "" || uid == string(leaf.GetUID()) {
+		return false
+	}
+	created, err := time.Parse(time.RFC3339, at)
+	return err != nil || !created.Before(leaf.GetCreationTimestamp().Time)
+}
+
+// orphansNeed reports whether an object is kept though its leaf ends: it restricts the connections of the pods in its
+// namespace, or they can need it, and all workloads there are orphans, which the controller does not know.
+func (s *syncer) orphansNeed(r schema.GroupVersionResource, namespace string) bool {
+	k, _ := kinds.OfResource(r.GroupResource())
+	if k.Spread != kinds.Follow || k.Data == kinds.AlwaysData || k.TargetPath != nil { // no pod needs an autoscaler
+		return false
+	}
+	orphans := false
+	for _, r := range s.synced() {
+		if k, _ := kinds.OfResource(r.GroupResource()); k.Template == nil {
+			continue
+		}
+		for _, live := range s.down.In(r, "", namespace) {
+			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
+			if ok && s.wanted(r, leaf, live.GetName()) {
+				return false
+			}
+			orphans = orphans || ok
+		}
+	}
+	return orphans
+}
+
+// unlistedInterval is the time until a workload is tried again while what protects its pods is not listed.
+const unlistedInterval = 500 * time.Millisecond
+
+// unprotected reports whether a leaf would bring the first pods of a workload to the cluster before something that must
+// exist there before them, such as a NetworkPolicy that selects them. Such a leaf waits. The error is set if the
+// cluster cannot have what it waits for.
+func (s *syncer) unprotected(i item, leaf watch.Object) (waits bool, _ error) {
+	if !hasPods(i.GroupVersionResource) || s.present(i, leaf) != nil {
+		return false, nil
+	}
+	first := slices.DeleteFunc(s.apis(), func(r schema.GroupVersionResource) bool { return !isFirst(r) })
+	// This is known before the objects are read: otherwise, a list in between could bring one.
+	if !s.up.CompleteFor([]string{leaf.Endpoint}, first) {
+		s.queue.AddAfter(i, unlistedInterval)
+		return true, nil
+	}
+	for _, r := range first {
+		for _, o := range s.up.In(r, i.Cluster, i.Namespace) {
+			ref := splitter.Ref{GroupResource: r.GroupResource(), Name: name(o.Unstructured)}
+			if o.GetDeletionTimestamp() != nil || !kinds.IsFirst(ref.GroupResource, ref.Name) ||
+				!splitter.Awaits(leaf.Unstructured, ref, o.Unstructured) || s.inForce(r, o) {
+				continue
+			}
+			waits = true
+			if problem := s.problemOf(r, o.Unstructured); problem != "" {
+				return true, &refusal{api.ReasonUnprotected, fmt.Sprintf(
+					"it waits for %s %s, which protects its pods and is not in cluster %s: %s", r.GroupResource(),
+					name(o.Unstructured), s.Cluster, problem)}
+			}
+		}
+	}
+	return waits, nil
+}
+
+// inForce reports whether the cluster has an object as its leaf is now.
+func (s *syncer) inForce(r schema.GroupVersionResource, leaf watch.Object) bool {
+	key := watch.KeyOf(leaf.Unstructured)
+	live := s.present(item{r, key}, leaf)
+	generation := ""
+	if g := leaf.GetGeneration(); g != 0 {
+		generation = strconv.FormatInt(g, 10)
+	}
+	return live != nil && live.GetAnnotations()[annotationGeneration] == generation
+}
+
+// problemOf returns why a leaf is not synced, or "".
+func (s *syncer) problemOf(r schema.GroupVersionResource, leaf *unstructured.Unstructured) string {
+	if !slices.Contains(s.synced(), r) {
+		return "its API is not synced to the cluster, see kcpctl workloads apis"
+	}
+	return api.SyncProblem(leaf)
+}
+
+// addPods syncs the workloads beside an object that has to be in the cluster before their pods.
+func (s *syncer) addPods(r schema.GroupVersionResource, cluster, namespace string) {
+	if !isFirst(r) {
+		return
+	}
+	for _, workloads := range s.synced() {
+		if !hasPods(workloads) {
+			continue
+		}
+		for _, k := range s.up.KeysIn(workloads, cluster, namespace, "") {
+			s.queue.Add(item{workloads, k})
+		}
+	}
+}
+
+// isFirst reports whether objects of a resource can have to be in a cluster before pods.
+func isFirst(r schema.GroupVersionResource) bool {
+	return kinds.IsFirst(r.GroupResource(), kinds.DefaultAccount)
+}
+
+// hasPods reports whether objects of a resource bring pods to a cluster.
+func hasPods(r schema.GroupVersionResource) bool {
+	k, _ := kinds.OfResource(r.GroupResource())
+	return k.Template != nil
 }

@@ -2,14 +2,18 @@ package watch
 
 import (
 	"context"
+	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/go-logr/logr"
+	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/util/wait"
 	apiwatch "k8s.io/apimachinery/pkg/watch"
 	"k8s.io/client-go/dynamic"
@@ -288,3 +292,66 @@ func (s *source) Replace(list []any, resourceVersion string) error {
 
 // Resync implements cache.ReflectorStore.
 func (s *source) Resync() error { return nil }
+
+// client returns a client for a path below an endpoint. All share the connections of the set.
+func (s *Set) client(endpoint, path string) (*rest.RESTClient, error) {
+	cfg := dynamic.ConfigFor(s.o.Config)
+	cfg.Host = endpoint + path
+	cfg.QPS = -1
+	cfg.AcceptContentTypes = runtime.ContentTypeJSON // of streams
+	client, err := rest.UnversionedRESTClientForConfigAndClient(cfg, s.http)
+	if err != nil {
+		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
+	}
+	return client, nil
+}
+
+// Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty
+// cluster means a plain API server. If the set has this resource of the endpoint, it shows what is written and deleted
+// with the client before its watch does.
+func (s *Set) Resource(endpoint, cluster string,
+	r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {
+	path := ""
+	if cluster != "" {
+		path = "/clusters/" + cluster
+	}
+	client, err := s.client(endpoint, path)
+	if err != nil {
+		return nil, err
+	}
+	d := dynamic.New(client)
+	s.mu.RLock()
+	src := s.sources[Source{endpoint, r}]
+	s.mu.RUnlock()
+	if src == nil {
+		return d.Resource(r), nil
+	}
+	w := writer{ResourceInterface: d.Resource(r), source: src, selector: s.selector, cluster: cluster}
+	return namespaceable{w, d.Resource(r)}, nil
+}
+
+// item is an object of a list as the set keeps it. client-go hands it from the pages of a list to source.Replace.
+type item struct {
+	key  Key
+	held held
+}
+
+// GetObjectKind implements runtime.Object.
+func (i *item) GetObjectKind() schema.ObjectKind { return schema.EmptyObjectKind }
+
+// DeepCopyObject implements runtime.Object. Items are not changed.
+func (i *item) DeepCopyObject() runtime.Object { return i }
+
+// page returns a page of a list whose objects are as the set keeps them.
+func (s *Set) page(list *unstructured.UnstructuredList) runtime.Object {
+	out := &metainternal.List{
+		ListMeta: metav1.ListMeta{ResourceVersion: list.GetResourceVersion(), Continue: list.GetContinue()},
+		Items:    make([]runtime.Object, len(list.Items)),
+	}
+	for i := range list.Items {
+		u := &unstructured.Unstructured{Object: list.Items[i].Object} // a pointer into the list would keep all of it
+		list.Items[i].Object = nil
+		out.Items[i] = &item{KeyOf(u), s.hold(u)}
+	}
+	return out
+}

@@ -14,12 +14,17 @@ import (
 	"sync"
 	"time"
 
+	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/rest"
 	"k8s.io/klog/v2"
+
+	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // AllClusters is the path of all logical clusters below the URL of a virtual workspace.
@@ -415,4 +420,151 @@ func (s *Set) Failures() []Failure {
 		return cmp.Or(cmp.Compare(a.Endpoint, b.Endpoint), cmp.Compare(a.Resource.String(), b.Resource.String()))
 	})
 	return out
+}
+
+// held is an object as a set keeps it.
+type held struct {
+	// packed is the packed object. Empty: there is none.
+	packed string
+	// version is a hash of the UID and the resourceVersion.
+	version uint64
+	class   string
+}
+
+func (h held) exists() bool { return h.packed != "" }
+
+// hold returns an object as the set keeps it. The object is used up. The fields that are not kept, managedFields, and
+// the copy of the object that kubectl leaves in an annotation are dropped: they take much memory and are not read.
+func (s *Set) hold(u *unstructured.Unstructured) held {
+	h := held{version: maphash.Comparable(s.seed, [2]string{string(u.GetUID()), u.GetResourceVersion()})}
+	if s.o.Class != nil {
+		h.class = s.table.share(s.o.Class(u), false)
+	}
+	u.SetManagedFields(nil)
+	unstructured.RemoveNestedField(u.Object, "metadata", "annotations", corev1.LastAppliedConfigAnnotation)
+	if s.o.Keep != nil {
+		u.Object = only(u.Object, s.o.Keep)
+	}
+	h.packed = s.table.pack(u)
+	return h
+}
+
+func only(object map[string]any, paths [][]string) map[string]any {
+	out := map[string]any{}
+	for _, path := range paths {
+		v, ok, _ := unstructured.NestedFieldNoCopy(object, path...)
+		if !ok {
+			continue
+		}
+		at, last := out, len(path)-1
+		for _, field := range path[:last] {
+			next, ok := at[field].(map[string]any)
+			if !ok {
+				next = map[string]any{}
+				at[field] = next
+			}
+			at = next
+		}
+		at[path[last]] = v
+	}
+	return out
+}
+
+// store has objects by logical cluster, namespace and name: the objects of a namespace are read for each change in it.
+type store map[string]map[string]map[string]held
+
+func (s store) get(k Key) held { return s[k.Cluster][k.Namespace][k.Name] }
+
+func (s store) set(k Key, h held) {
+	if s[k.Cluster] == nil {
+		s[k.Cluster] = map[string]map[string]held{}
+	}
+	if s[k.Cluster][k.Namespace] == nil {
+		s[k.Cluster][k.Namespace] = map[string]held{}
+	}
+	s[k.Cluster][k.Namespace][k.Name] = h
+}
+
+func (s store) delete(k Key) {
+	namespaces := s[k.Cluster]
+	if delete(namespaces[k.Namespace], k.Name); len(namespaces[k.Namespace]) == 0 {
+		delete(namespaces, k.Namespace)
+	}
+	if len(namespaces) == 0 {
+		delete(s, k.Cluster)
+	}
+}
+
+func (s store) each(f func(Key, held)) {
+	for cluster := range s {
+		s.eachIn(cluster, f)
+	}
+}
+
+func (s store) eachIn(cluster string, f func(Key, held)) {
+	for namespace, objects := range s[cluster] {
+		for name, h := range objects {
+			f(Key{cluster, namespace, name}, h)
+		}
+	}
+}
+
+// endpointSlices is the resource with the URLs of an APIExport's virtual workspaces, one for each shard with a binding
+// (kcp: pkg/reconciler/apis/apiexportendpointsliceurls).
+var endpointSlices = kcpapi.APIExportEndpointSlice.GVR()
+
+// Follow calls changed with the URLs of an APIExportEndpointSlice, now and whenever they change, until the context
+// ends. workspace is the URL of the slice's workspace. See FollowObject.
+func Follow(ctx context.Context, o Options, workspace, name string, changed func(urls []string)) error {
+	var last []string
+	return FollowObject(ctx, o, workspace, endpointSlices, name, func(slice Object) {
+		if urls := endpoints(slice.Unstructured); last == nil || !slices.Equal(urls, last) {
+			last = urls
+			changed(urls)
+		}
+	})
+}
+
+// FollowObject calls changed with a cluster-scoped object, now and whenever it changes, until the context ends. It is
+// not called while the object does not exist or cannot be read: what was known last is assumed. server is the URL of
+// its API server or workspace.
+func FollowObject(ctx context.Context, o Options, server string, r schema.GroupVersionResource, name string,
+	changed func(Object)) error {
+	notify := poll.NewSignal()
+	o.Path = ""
+	o.LabelSelector = ""
+	o.FieldSelector = fields.OneTermEqualSelector("metadata.name", name).String()
+	o.Changed = func(schema.GroupVersionResource, Key) { notify.Send() }
+	set, err := New(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer set.Stop()
+	if err := set.Update([]string{server}, []schema.GroupVersionResource{r}); err != nil {
+		return err
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return context.Cause(ctx)
+		case <-notify:
+		}
+		if all := set.List(r); len(all) == 1 {
+			changed(all[0])
+		}
+	}
+}
+
+func endpoints(slice *unstructured.Unstructured) []string {
+	all, _, _ := unstructured.NestedSlice(slice.Object, "status", "endpoints")
+	out := []string{}
+	for _, e := range all {
+		if m, ok := e.(map[string]any); ok {
+			if url, ok := m["url"].(string); ok {
+				out = append(out, url)
+			}
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
 }
