@@ -184,8 +184,8 @@ func PodSpec(u *unstructured.Unstructured) map[string]any {
 	return spec
 }
 
-// Visit calls a function with each object that can have the field at the end of a path, and the name of the field. A step
-// that ends with [] is a list, in all of whose items the rest of the path is meant.
+// Visit calls a function with each object that can have the field at the end of a path, and the name of the field. A
+// step that ends with [] is a list, in all of whose items the rest of the path is meant.
 func Visit(object map[string]any, path []string, f func(at map[string]any, field string)) {
 	step, list := strings.CutSuffix(path[0], "[]")
 	if len(path) == 1 {

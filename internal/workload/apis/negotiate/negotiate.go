@@ -427,7 +427,8 @@ func Condition(apis []api.APIStatus) metav1.Condition {
 	if len(refused) > 0 {
 		return api.Not(api.ConditionAPIsCompatible, api.ReasonSchemaIncompatible, strings.Join(refused, "\n"))
 	}
-	return metav1.Condition{Type: api.ConditionAPIsCompatible, Status: metav1.ConditionTrue, Reason: api.ReasonCompatible}
+	return metav1.Condition{Type: api.ConditionAPIsCompatible, Status: metav1.ConditionTrue,
+		Reason: api.ReasonCompatible}
 }
 
 // mostLost is the number of fields that a user can judge. A cluster that lacks more needs another version of the API.

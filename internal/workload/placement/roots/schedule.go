@@ -257,7 +257,8 @@ func (w *writer) correct(ctx context.Context, client dynamic.ResourceInterface, 
 	}
 	if surplus := splitter.Surplus(live, leaf); surplus != nil {
 		surplus["metadata"] = map[string]any{"resourceVersion": live.GetResourceVersion()}
-		if live, err = mergepatch.Send(ctx, client, api.ManagerController, at.Name, live.GetUID(), surplus); err != nil {
+		live, err = mergepatch.Send(ctx, client, api.ManagerController, at.Name, live.GetUID(), surplus)
+		if err != nil {
 			return false, err
 		}
 	}
@@ -402,7 +403,7 @@ func reasonOf(hints error) string {
 	return api.ReasonInvalidHint
 }
 
-// since sets the time of a condition: the present one only if its status has changed.
+// since sets the time of a condition: the current one only if its status has changed.
 func since(root *unstructured.Unstructured, c metav1.Condition, now time.Time) metav1.Condition {
 	c.LastTransitionTime = metav1.NewTime(now)
 	if is := api.ConditionIn(root, c.Type); is != nil && is.Status == c.Status && !is.LastTransitionTime.IsZero() {

@@ -147,7 +147,7 @@ var references = map[schema.GroupKind][]reference{
 	{Group: "networking.k8s.io", Kind: "Ingress"}: {
 		{path: "spec.defaultBackend.service.name", GroupResource: services},
 		{path: "spec.rules[].http.paths[].backend.service.name", GroupResource: services},
-		// Controllers serve a certificate of their own.
+		// Controllers serve their own certificate.
 		{path: "spec.tls[].secretName", GroupResource: secrets, optional: true},
 	},
 }

@@ -16,8 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
 
-// stuck is how long a pass of the controller, or a look of a syncer at its cluster, may take before the process has to be
-// restarted.
+// stuck is how long a pass of the controller, or a look of a syncer at its cluster, may take before the process has to
+// be restarted.
 const stuck = 5 * time.Minute
 
 // idle returns why a server has to be restarted that has done nothing for a time, or nil.

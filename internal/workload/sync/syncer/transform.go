@@ -299,9 +299,10 @@ func (t tenant) affinity(pod map[string]any) *refusal {
 func affinityTerms(pod map[string]any) (all []map[string]any) {
 	add := func(term map[string]any, _ string) { all = append(all, term) }
 	for _, kind := range []string{"podAffinity", "podAntiAffinity"} {
-		kinds.Visit(pod, []string{"affinity", kind, "requiredDuringSchedulingIgnoredDuringExecution[]", "namespaces"}, add)
-		kinds.Visit(pod, []string{"affinity", kind, "preferredDuringSchedulingIgnoredDuringExecution[]", "podAffinityTerm",
-			"namespaces"}, add)
+		for _, list := range []string{"requiredDuringSchedulingIgnoredDuringExecution[]",
+			"preferredDuringSchedulingIgnoredDuringExecution[].podAffinityTerm"} {
+			kinds.Visit(pod, strings.Split("affinity."+kind+"."+list+".namespaces", "."), add)
+		}
 	}
 	return all
 }

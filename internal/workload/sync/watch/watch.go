@@ -280,7 +280,7 @@ func (s *Set) Classes(r schema.GroupVersionResource) map[string]int {
 	return out
 }
 
-// ClassesIn returns the number of objects of all resources in a logical cluster by class. It does not unpack the objects.
+// ClassesIn returns the number of objects of all resources in a logical cluster by class. It does not unpack them.
 func (s *Set) ClassesIn(cluster string) map[string]int {
 	out := map[string]int{}
 	s.mu.RLock()
