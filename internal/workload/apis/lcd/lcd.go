@@ -17,6 +17,7 @@ import (
 
 	apiextensionsv1 "k8s.io/apiextensions-apiserver/pkg/apis/apiextensions/v1"
 	"k8s.io/apimachinery/pkg/api/equality"
+	"k8s.io/apimachinery/pkg/util/sets"
 )
 
 // Schema is the schema of an API, or of a part of its objects.
@@ -248,9 +249,9 @@ func (w *walk) items(path string, a, b, common *Schema, changed *names) {
 	items, below := w.intersect(path+"[*]", a.Items.Schema, b.Items.Schema)
 	changed.add(below)
 	common.Items = &apiextensionsv1.JSONSchemaPropsOrArray{Schema: items}
-	required := setOf(items.Required)
+	required := sets.New(items.Required...)
 	for _, key := range a.XListMapKeys {
-		if p := items.Properties[key]; p.Default == nil && !required[key] {
+		if p := items.Properties[key]; p.Default == nil && !required.Has(key) {
 			w.differ(path+"[*]."+key, "the field identifies items, and must be required or have the same default")
 		}
 	}
@@ -264,14 +265,6 @@ func join(path, name string) string {
 }
 
 func isTrue(b *bool) bool { return b != nil && *b }
-
-func setOf(list []string) map[string]bool {
-	out := make(map[string]bool, len(list))
-	for _, name := range list {
-		out[name] = true
-	}
-	return out
-}
 
 // Narrows returns the fields of objects of the published schema that the candidate refuses or drops, sorted by path. If
 // there are none, a cluster with the candidate as its schema accepts every object of the published one, and the
@@ -330,7 +323,7 @@ func (w *walk) narrowed(path string, s, common *Schema) {
 
 // narrowedFields finds fields that are dropped, have become required, or have lost the default that made them optional.
 func (w *walk) narrowedFields(path string, s, common *Schema) {
-	required, before := setOf(common.Required), setOf(s.Required)
+	required, before := sets.New(common.Required...), sets.New(s.Required...)
 	for _, name := range slices.Sorted(maps.Keys(s.Properties)) {
 		was := s.Properties[name]
 		is, ok := common.Properties[name]
@@ -338,9 +331,9 @@ func (w *walk) narrowedFields(path string, s, common *Schema) {
 			w.differ(join(path, name), "the field is missing")
 			continue
 		}
-		if required[name] {
+		if required.Has(name) {
 			switch {
-			case !before[name]:
+			case !before.Has(name):
 				w.differ(join(path, name), "the field is required")
 			case was.Default != nil && is.Default == nil:
 				w.differ(join(path, name), "the field is required and has lost its default")
@@ -356,7 +349,7 @@ func (w *walk) narrowedUnknown(path string, s, common *Schema) {
 	if !isTrue(s.XPreserveUnknownFields) {
 		return // the field was dropped
 	}
-	required, before := setOf(common.Required), setOf(s.Required)
+	required, before := sets.New(common.Required...), sets.New(s.Required...)
 	all := slices.AppendSeq(slices.Clone(common.Required), maps.Keys(common.Properties))
 	slices.Sort(all)
 	for _, name := range slices.Compact(all) {
@@ -366,7 +359,7 @@ func (w *walk) narrowedUnknown(path string, s, common *Schema) {
 		if p, ok := common.Properties[name]; ok && !isAny(&p) {
 			w.differ(join(path, name), "the value is restricted")
 		}
-		if required[name] && !before[name] {
+		if required.Has(name) && !before.Has(name) {
 			w.differ(join(path, name), "the field is required")
 		}
 	}

@@ -8,8 +8,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
 	"strings"
 	"time"
 
@@ -85,7 +83,9 @@ func (s *Sender) Run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	physical, err := rest.HTTPClientFor(s.Physical)
+	cfg := dynamic.ConfigFor(s.Physical)
+	cfg.QPS = -1
+	physical, err := rest.UnversionedRESTClientFor(cfg)
 	if err != nil {
 		return fmt.Errorf("client for cluster %s: %w", s.Cluster, err)
 	}
@@ -112,9 +112,9 @@ func (s *Sender) Run(ctx context.Context) error {
 	}
 }
 
-func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, physical *http.Client) error {
+func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, physical *rest.RESTClient) error {
 	report := s.Report()
-	if err := ready(ctx, physical, s.Physical.Host); err != nil {
+	if err := ready(ctx, physical); err != nil {
 		report.Reason, report.Message = reasonOf(err), err.Error()
 	}
 	raw, err := json.Marshal(report)
@@ -140,36 +140,21 @@ func (s *Sender) send(ctx context.Context, client dynamic.ResourceInterface, phy
 	return nil
 }
 
-// maxAnswer is how much of an answer is read, in bytes.
-const maxAnswer = 4 << 10
-
-func ready(ctx context.Context, client *http.Client, host string) error {
+// ready requests /readyz of the API server of the cluster.
+func ready(ctx context.Context, physical *rest.RESTClient) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(host, "/")+"/readyz", nil)
-	if err != nil {
-		return err
-	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return fmt.Errorf("the API server of the cluster is not reached: %w", err)
-	}
-	defer resp.Body.Close()
-	body, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer))
-	if err != nil {
-		return fmt.Errorf("the API server of the cluster is not reached: %w", err)
-	}
-	switch resp.StatusCode {
-	case http.StatusOK:
-		return nil
-	case http.StatusUnauthorized:
+	err := physical.Get().AbsPath("/readyz").MaxRetries(0).Do(ctx).Error()
+	switch {
+	case err == nil, apierrors.IsForbidden(err):
+		return nil // it answers, also if the user may not read /readyz
+	case apierrors.IsUnauthorized(err):
 		return apierrors.NewUnauthorized("the API server of the cluster does not accept the credentials: run kcpctl " +
 			"up, or renew the kubeconfig if it is your own")
-	case http.StatusForbidden:
-		return nil // it answers, and the user may not read /readyz
+	case apierrors.ReasonForError(err) == metav1.StatusReasonUnknown:
+		return fmt.Errorf("the API server of the cluster is not reached: %w", err)
 	}
-	return fmt.Errorf("the API server of the cluster is not ready: %s: %s", resp.Status,
-		strings.TrimSpace(string(body)))
+	return fmt.Errorf("the API server of the cluster is not ready: %w", err)
 }
 
 func reasonOf(err error) string {
