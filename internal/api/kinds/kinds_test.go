@@ -113,3 +113,19 @@ func TestIsFirst(t *testing.T) {
 	require.True(t, kinds.IsFirst(schema.ParseGroupResource("networkpolicies.networking.k8s.io"), "any"))
 	require.False(t, kinds.IsFirst(schema.GroupResource{Resource: "configmaps"}, "default"))
 }
+
+func TestVisit(t *testing.T) {
+	object := map[string]any{
+		"a": map[string]any{"b": []any{map[string]any{"c": "1"}, "no object", map[string]any{"c": "2", "d": "3"}, map[string]any{}}},
+		"e": "no list",
+	}
+	for path, want := range map[string][]any{
+		"a.b[].c": {"1", "2", nil}, "e": {"no list"}, "a.b.c": nil, "e[].f": nil, "x.y": nil, "x": {nil},
+	} {
+		var got []any
+		kinds.Visit(object, strings.Split(path, "."), func(at map[string]any, field string) { got = append(got, at[field]) })
+		require.Equal(t, want, got, path)
+	}
+	kinds.Visit(object, []string{"a", "b[]", "c"}, func(at map[string]any, field string) { delete(at, field) })
+	require.Equal(t, []any{map[string]any{}, "no object", map[string]any{"d": "3"}, map[string]any{}}, object["a"].(map[string]any)["b"])
+}

@@ -89,3 +89,15 @@ func TestPause(t *testing.T) {
 		require.Equal(t, time.Minute+time.Second, time.Since(began))
 	})
 }
+
+func TestSignal(t *testing.T) {
+	s := poll.NewSignal()
+	s.Send()
+	s.Send()
+	<-s
+	select {
+	case <-s:
+		t.Fatal("it was received")
+	default:
+	}
+}
