@@ -48,13 +48,11 @@ func Intersect(a, b *Schema) (*Schema, []Incompatibility) {
 	return common, w.found
 }
 
-// rootProperties are fields of all objects. The API server defines them, and not the schema.
-func rootProperties() []string { return []string{"apiVersion", "kind", "metadata"} }
-
-// withObjectMeta returns the schema with the properties of all objects that only the other one mentions.
+// withObjectMeta returns the schema with the properties of all objects that only the other one mentions. The API server
+// defines them, and not the schema.
 func withObjectMeta(s, other *Schema) *Schema {
 	s = s.DeepCopy()
-	for _, name := range rootProperties() {
+	for _, name := range []string{"apiVersion", "kind", "metadata"} {
 		p, ok := other.Properties[name]
 		if _, has := s.Properties[name]; ok && !has {
 			if s.Properties == nil {

@@ -163,15 +163,6 @@ func claims(cluster, identity string, resources []resource) []any {
 	return all
 }
 
-// ClaimsOf returns the claims of APIExports, by the names of these.
-func ClaimsOf(exports []*unstructured.Unstructured) map[string][]any {
-	all := map[string][]any{}
-	for _, e := range exports {
-		all[e.GetName()], _, _ = unstructured.NestedSlice(e.Object, "spec", "permissionClaims")
-	}
-	return all
-}
-
 // Identity returns the identity hash of an APIExport, or nothing if kcp has not set it yet.
 func Identity(export *unstructured.Unstructured) string {
 	if export == nil {

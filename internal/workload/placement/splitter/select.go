@@ -142,7 +142,7 @@ func (x *index) selected(o *unstructured.Unstructured, kind kinds.Kind) []int {
 func (x *index) candidates(s labels.Selector) []int {
 	requirements, _ := s.Requirements()
 	for _, r := range requirements {
-		if !slices.Contains([]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator()) {
+		if !isPositive(r) {
 			continue
 		}
 		var out []int
@@ -158,13 +158,12 @@ func (x *index) candidates(s labels.Selector) []int {
 func SelectsNamespaces(o *unstructured.Unstructured) bool {
 	found := false
 	EachPeer(o, func(peers []map[string]any) []map[string]any {
-		found = found || slices.ContainsFunc(peers, selectsNamespaces)
+		found = found || slices.ContainsFunc(peers,
+			func(peer map[string]any) bool { return object(peer, NamespaceSelector) != nil })
 		return peers
 	})
 	return found
 }
-
-func selectsNamespaces(peer map[string]any) bool { return object(peer, NamespaceSelector) != nil }
 
 // NamespaceSelector is the field of a peer, and of a term of an affinity, that selects namespaces.
 const NamespaceSelector = "namespaceSelector"
@@ -254,7 +253,7 @@ func inCluster(fields map[string]any, namespaces map[string]labels.Set) []any {
 func namedIn(s labels.Selector, namespaces map[string]labels.Set) (named, others bool) {
 	all, _ := s.Requirements()
 	for _, r := range all {
-		if r.Key() != corev1.LabelMetadataName || !slices.Contains(positive, string(r.Operator())) {
+		if r.Key() != corev1.LabelMetadataName || !isPositive(r) {
 			continue
 		}
 		named = true
@@ -266,8 +265,10 @@ func namedIn(s labels.Selector, namespaces map[string]labels.Set) (named, others
 	return named, others
 }
 
-// positive are the operators of requirements with the values that a label may have.
-var positive = []string{"=", "==", "in"}
+// isPositive reports whether a requirement has the values that a label may have.
+func isPositive(r labels.Requirement) bool {
+	return slices.Contains([]selection.Operator{selection.Equals, selection.DoubleEquals, selection.In}, r.Operator())
+}
 
 // ofCluster returns a selector of namespaces that belong to no workspace. One that names some selects none with the
 // name of a namespace of the workspace.

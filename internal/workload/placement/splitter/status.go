@@ -217,8 +217,6 @@ func worst(kind string, all []reported, several bool) any {
 	return merged
 }
 
-func readyFields() []string { return []string{"readyReplicas", "numberReady", "ready"} }
-
 // PlacementOf returns the summary of a root for its annotation workloads.kcp.dev/placement.
 func PlacementOf(leaves map[string]*unstructured.Unstructured) api.Placement {
 	p := api.Placement{}
@@ -232,7 +230,7 @@ func PlacementOf(leaves map[string]*unstructured.Unstructured) api.Placement {
 			if n, ok, _ := unstructured.NestedInt64(leaf.Object, at, "replicas"); ok {
 				share.Replicas = &n
 			}
-			for _, field := range readyFields() {
+			for _, field := range []string{"readyReplicas", "numberReady", "ready"} {
 				if n, ok, _ := unstructured.NestedInt64(leaf.Object, "status", field); ok {
 					share.Ready = &n
 					break

@@ -178,7 +178,10 @@ func (p *publisher) export(ctx context.Context, ids identities, published *unstr
 		}
 	}
 	if len(out.ClusterExports) > 0 {
-		p.claims = negotiate.ClaimsOf(out.ClusterExports)
+		p.claims = map[string][]any{}
+	}
+	for _, e := range out.ClusterExports {
+		p.claims[e.GetName()], _, _ = unstructured.NestedSlice(e.Object, "spec", "permissionClaims")
 	}
 	p.setPublished(out.Published)
 	return p.writeStates(ctx, ids.clusters, out.States)
