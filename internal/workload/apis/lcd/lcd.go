@@ -341,8 +341,7 @@ func (w *walk) narrowedFields(path string, s, common *Schema) {
 	}
 }
 
-// narrowedUnknown finds fields that s does not know but keeps, so that objects can have any value there or none, and
-// that common restricts or requires.
+// narrowedUnknown finds fields that s does not know but keeps and that common restricts or requires.
 func (w *walk) narrowedUnknown(path string, s, common *Schema) {
 	if !isTrue(s.XPreserveUnknownFields) {
 		return // the field was dropped

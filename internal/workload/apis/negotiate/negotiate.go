@@ -156,8 +156,7 @@ type decision struct {
 	notWidened, notNarrowed, unpublished string
 }
 
-// next returns the API to publish. It is the published one, unless a user has requested another schema. It is nil if no
-// cluster serves the API.
+// next returns the API to publish. It is the published one, unless a user has requested another schema.
 func next(gr schema.GroupResource, was *published, in Input) (decision, error) {
 	if was == nil {
 		is, refused, err := in.newlyPublished(common(gr, "", in.Clusters))
@@ -194,8 +193,7 @@ func next(gr schema.GroupResource, was *published, in Input) (decision, error) {
 	return out, nil
 }
 
-// widen returns the wider API that a user requests. It is nil if the published one is kept, with the reason unless it
-// is not narrower.
+// widen returns the wider API that a user requests. It is nil if the published one is kept, with the reason.
 func widen(gr schema.GroupResource, was *published, in Input) (_ *API, why string) {
 	if unread := in.Unread[gr]; len(unread) > 0 {
 		return nil, "it is not known yet what these clusters serve: " + strings.Join(unread, ", ")
@@ -213,8 +211,7 @@ func widen(gr schema.GroupResource, was *published, in Input) (_ *API, why strin
 	return widened, ""
 }
 
-// newlyPublished returns an API with its APIResourceSchema, or nil if there is none. If kcp refuses the schema, it
-// returns the reason instead.
+// newlyPublished returns an API with its APIResourceSchema, or nil if there is none. Or it returns why kcp refuses it.
 func (in *Input) newlyPublished(a *API) (_ *published, refused string, _ error) {
 	if a == nil {
 		return nil, "", nil
@@ -230,7 +227,7 @@ func (in *Input) newlyPublished(a *API) (_ *published, refused string, _ error) 
 }
 
 // common returns what the clusters that serve an API have in common. Clusters that cannot have a common schema with
-// those before them are left out.
+// earlier ones do not count.
 func common(gr schema.GroupResource, v string, clusters []Cluster) (result *API) {
 	if v == "" {
 		v = commonVersion(gr, clusters)
@@ -307,8 +304,7 @@ func (c *Cluster) versions(gr schema.GroupResource) []string {
 	return all
 }
 
-// commonVersion returns the highest version that all clusters with the API serve, or else the highest one of the oldest
-// of them.
+// commonVersion returns the highest version that all clusters with the API serve, or else the one of the oldest cluster.
 func commonVersion(gr schema.GroupResource, clusters []Cluster) string {
 	var candidates, first []string
 	for _, c := range clusters {

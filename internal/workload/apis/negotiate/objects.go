@@ -265,8 +265,7 @@ func readSchema(u *unstructured.Unstructured) (*published, error) {
 	return nil, fmt.Errorf("read APIResourceSchema %s: no version is stored", u.GetName())
 }
 
-// obsolete returns the schemas of this package that no APIExport and no APIBinding uses. It returns none if the
-// bindings are unknown.
+// obsolete returns the schemas of this package that no APIExport and no APIBinding uses.
 func obsolete(in Input, resources []resource) []string {
 	if in.Bound == nil {
 		return nil

@@ -164,8 +164,7 @@ func (r *reader) read(ctx context.Context, gr schema.GroupResource) ([]negotiate
 	return out, nil
 }
 
-// find returns a resource of a group version, and the names of its subresources. It returns nil if the cluster does not
-// serve it.
+// find returns a resource of a group version, and the names of its subresources.
 func (r *reader) find(ctx context.Context, gv schema.GroupVersion,
 	resource string) (found *metav1.APIResource, sub []string, err error) {
 	list := r.lists[gv]

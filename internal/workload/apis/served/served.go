@@ -138,8 +138,7 @@ func IsOf(configMap *unstructured.Unstructured, cluster types.UID) bool {
 		func(r metav1.OwnerReference) bool { return r.Kind == api.KindCluster && r.UID == cluster })
 }
 
-// Decode reads the ConfigMap of an API. The hash identifies the content. It fails if the content is too large, or not
-// what a syncer writes.
+// Decode reads the ConfigMap of an API. It fails if the content is too large, or not what a syncer writes.
 func Decode(gr schema.GroupResource, configMap *unstructured.Unstructured) (out API, hash string, err error) {
 	text, _, err := unstructured.NestedString(configMap.Object, "binaryData", key)
 	if err != nil || text == "" {

@@ -141,8 +141,7 @@ func (b *binder) bind(ctx context.Context, at binding, exports map[string][]any)
 	return firstBind, nil
 }
 
-// check corrects a binding, unbinds it, or requests from kcp to apply its claims. It returns when to look again, or
-// zero.
+// check corrects a binding, unbinds it, or requests from kcp to apply its claims.
 func (b *binder) check(ctx context.Context, r dynamic.ResourceInterface, at binding, o watch.Object,
 	exports map[string][]any) (time.Duration, error) {
 	claims, exists := exports[at.export]

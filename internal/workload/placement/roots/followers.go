@@ -31,8 +31,7 @@ type followers struct {
 	again     func(item)
 }
 
-// follow writes the leaves of the objects in a namespace that are where workloads need them. It returns when to look
-// again, or zero.
+// follow writes the leaves of the objects in a namespace that are where workloads need them.
 func (f *followers) follow(ctx context.Context, ns item) (again time.Duration, _ error) {
 	sc := f.look(ns)
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
@@ -65,8 +64,7 @@ func (f *followers) placeNeeded(ctx context.Context, sc *scene, ref splitter.Ref
 	return f.place(ctx, sc, ref, shares, complete)
 }
 
-// place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed. It
-// returns why kcp refuses one.
+// place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed.
 func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share,
 	complete bool) (refused refusal, _ error) {
 	root, i, leaves := sc.roots[ref], sc.items[ref], sc.collisions(ref, shares)
@@ -139,7 +137,7 @@ func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupReso
 // protect writes the leaves of what has to be in a cluster before the pods of a workload, see kinds.IsFirst, before the
 // workload gets its first leaf there: the syncer of the cluster applies them in this order. The decision about the
 // workload is known. If something that the workload needs there cannot have a leaf, it returns the reason: the workload
-// waits. It returns when to look again if that is not possible yet, or zero.
+// waits.
 func (f *followers) protect(ctx context.Context, i item, changes splitter.Changes,
 	leaves map[string]*unstructured.Unstructured) (r refusal, again time.Duration, _ error) {
 	var fresh []string
@@ -175,8 +173,7 @@ func (f *followers) protect(ctx context.Context, i item, changes splitter.Change
 	return r, 0, nil
 }
 
-// lacks returns the message about what a root needs that does not exist, or that is not in its clusters. It is
-// empty if nothing is lacking.
+// lacks returns the message about what a root needs that does not exist, or that is not in its clusters.
 func (f *followers) lacks(i item, root watch.Object) string {
 	var missing []splitter.Ref
 	refused := ""

@@ -86,7 +86,7 @@ func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]
 }
 
 // addChosen adds as workloads the objects whose place a user has chosen. What they name, such as the pull secrets of a
-// ServiceAccount, is there, too.
+// ServiceAccount, is there.
 func (sc *scene) addChosen(last map[item]decided) {
 	for ref, o := range sc.objects {
 		if target, ok := splitter.ScaledBy(o); ok && o.GetDeletionTimestamp() == nil {

@@ -66,8 +66,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 }
 
 // writeLeaves writes the leaves of a workload, and before its first leaf in a cluster the leaves of what protects its
-// pods. It returns whether a leaf has changed, why one is refused, and when to look again if it is not known yet what
-// protects the pods, or zero.
+// pods.
 func (s *Scheduler) writeLeaves(ctx context.Context, sub *subject, changes splitter.Changes) (
 	changed bool, refused refusal, again time.Duration, err error) {
 	refused, again, err = s.followers.protect(ctx, sub.item, changes, sub.leaves)
@@ -204,7 +203,7 @@ func refusedBy(err error) refusal {
 }
 
 // retry returns when to look again at a root with a leaf that kcp may have refused, or else after an interval that is
-// not longer. Zero is never.
+// not longer.
 func (r refusal) retry(again time.Duration) time.Duration {
 	if r != "" {
 		return sooner(again, refusedInterval)

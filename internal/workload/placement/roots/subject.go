@@ -295,7 +295,7 @@ func (sub *subject) leave(d schedule.Decision) bool {
 }
 
 // bound returns the bounds of an autoscaler while its workload leaves clusters: it makes what replaces the replicas
-// there, and no more of them.
+// there.
 func (d *decided) bound(divided map[string]splitter.Bounds) map[string]splitter.Bounds {
 	if len(d.leaving) == 0 {
 		return divided

@@ -114,8 +114,7 @@ func (a *assignment) divide() (goal map[string]int64, unplaced int64) {
 	return goal, unplaced
 }
 
-// kept returns the replicas of each candidate that are kept: all, but the replicas that cannot run there and can run
-// elsewhere, or do so already.
+// kept returns the replicas that each candidate keeps: not those that cannot run there, and can or do run elsewhere.
 func (a *assignment) kept() map[string]int64 {
 	all := a.chosen()
 	elsewhere := -a.workload.Replicas
@@ -143,8 +142,7 @@ func (a *assignment) kept() map[string]int64 {
 }
 
 // fill divides the replicas of the workload by the weights of the candidates, within bounds. Bounds that the
-// proportional shares violate are reached first, and the rest is divided among the other candidates. It returns what
-// none can take.
+// proportional shares violate are reached first, and the rest is divided among the other candidates.
 func (a *assignment) fill(within map[string]bounds) (goal map[string]int64, unplaced int64) {
 	goal = map[string]int64{}
 	left, open := a.workload.Replicas, a.chosen()
@@ -183,7 +181,7 @@ func (a *assignment) fill(within map[string]bounds) (goal map[string]int64, unpl
 
 // top divides the replicas that are left among the candidates that have not reached their largest share: one that got
 // its smallest share while others were to get more than they can. If only clusters without room accept more, they get
-// the rest: the pods wait there, as in a single cluster. It returns what none can take.
+// the rest: the pods wait there, as in a single cluster.
 func (a *assignment) top(goal map[string]int64, within map[string]bounds, left int64) int64 {
 	for left > 0 {
 		open := slices.DeleteFunc(a.chosen(),
@@ -393,8 +391,7 @@ func grow(next map[string]Share, goal map[string]int64, n int64) (grown int64) {
 	return grown
 }
 
-// give removes replicas from the clusters that exceed their goal the most, before others replace them, and returns how
-// many.
+// give removes replicas from the clusters that exceed their goal the most, before others replace them.
 func (a *assignment) give(next map[string]Share, goal map[string]int64, n int64) (given int64) {
 	for most := portion(n); n > 0; {
 		name, exceeds := furthest(next, func(name string) int64 {
@@ -418,8 +415,7 @@ func (a *assignment) give(next map[string]Share, goal map[string]int64, n int64)
 // shrink removes replicas from the clusters that exceed their goal the most. Available ones are removed only if enough
 // others are available, as far as it is known: what a cluster says that has just come back, or does not answer, is old.
 // One of a cluster whose status is stale is presumed to be available, so that another one has to replace it; it does
-// not replace others. A Deployment that shrinks removes pods first that are not available. It returns how many are
-// removed.
+// not replace others. A Deployment that shrinks removes pods first that are not available.
 func (a *assignment) shrink(next map[string]Share, goal map[string]int64, n int64) (removed int64) {
 	known, presumed := int64(0), int64(0)
 	for name, s := range next {

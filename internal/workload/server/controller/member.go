@@ -277,8 +277,7 @@ func (m *member) set(known record, version string) {
 	m.version = version
 }
 
-// measureInterval is the time between two looks at the capacity of a cluster. Decisions in the meantime are reserved
-// (see roots).
+// measureInterval is the time between two looks at the capacity of a cluster.
 const measureInterval = 30 * time.Second
 
 // measured is the capacity of a cluster, as it was read last.

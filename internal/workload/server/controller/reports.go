@@ -323,7 +323,7 @@ func (w *workspace) usable(ctx context.Context, c *negotiate.Cluster, apis []sch
 const refusedSchema = "kcp refuses its schema: "
 
 // unreadable returns the condition APIsCompatible of a cluster whose APIs are not known, are old, or could not be
-// published. It is nil otherwise.
+// published.
 func (c *controller) unreadable(d *draft) *metav1.Condition {
 	reason, message := api.ReasonSchemasUnreadable, c.members.unchecked(d.Name)
 	if message == "" {

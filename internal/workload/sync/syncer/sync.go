@@ -331,8 +331,7 @@ func (v *view) rivals(ctx context.Context, r schema.GroupVersionResource, object
 	return slices.Compact(out)
 }
 
-// judged returns the condition of a leaf whose object was accepted, or refused: a contended object is not synced,
-// whichever client was last.
+// judged returns the condition of a leaf whose object was accepted, or refused: a contended object is not synced.
 func (s *syncer) judged(i item, o outcome) outcome {
 	last := s.last(i)
 	if !last.contended() || o.reason != api.ReasonSynced {

@@ -290,8 +290,7 @@ func (s *syncer) handle(ctx context.Context, i item) (again time.Duration, _ err
 	return 0, err
 }
 
-// keep looks at the cluster as a whole: now, at each interval, and whenever its template of namespaces has changed. It
-// ends with the context.
+// keep looks at the cluster as a whole: now, at each interval, and whenever its template of namespaces has changed.
 func (s *syncer) keep(ctx context.Context) {
 	tick := time.NewTicker(sweepInterval)
 	defer tick.Stop()

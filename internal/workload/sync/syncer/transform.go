@@ -215,8 +215,7 @@ func (r *restriction) selectNodes(spec map[string]any, nodes map[string]string) 
 // tenant is a workspace whose objects refer to its namespaces, which have other names and labels in the cluster.
 type tenant struct{ setup, workspace, cluster string }
 
-// peers confines the selectors of namespaces in a NetworkPolicy to namespaces of the workspace, and to namespaces that
-// belong to no workspace.
+// peers confines the selectors of namespaces in a NetworkPolicy to namespaces of the workspace, or of none.
 func (t tenant) peers(o *unstructured.Unstructured) {
 	splitter.EachPeer(o, func(peers []map[string]any) []map[string]any {
 		for _, p := range peers {
@@ -307,8 +306,7 @@ func affinityTerms(pod map[string]any) (all []map[string]any) {
 	return all
 }
 
-// maxOutcome is the length of the longest message of an outcome, in bytes: API servers and webhooks of clusters write
-// it.
+// maxOutcome is the length of the longest message of an outcome, in bytes. API servers and webhooks write it.
 const maxOutcome = 4 << 10
 
 // writeStatus writes the status of a leaf, if it changes.
