@@ -66,7 +66,7 @@ func TestANamespaceCostsWhatIsInIt(t *testing.T) {
 	require.Less(t, allocs(once), 100.0, "the other namespace has 400 objects. The race detector allocates, too")
 }
 
-// Leaves are counted when they change, and not when they are read.
+// Leaves are counted by their classes, without unpacking one.
 func TestCountingLeavesCostsNothing(t *testing.T) {
 	s := known(t)
 	require.Equal(t, Leaves{Count: 200, Complete: true}, s.LeavesByCluster()["c1"])
