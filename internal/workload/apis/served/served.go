@@ -154,7 +154,8 @@ func Decode(gr schema.GroupResource, configMap *unstructured.Unstructured) (out 
 	if err != nil {
 		return API{}, "", fmt.Errorf("key %s: %w", key, err)
 	}
-	return out, hashOf(raw), nil
+	sum := sha256.Sum256(raw)
+	return out, hex.EncodeToString(sum[:16]), nil
 }
 
 func decompress(text string) ([]byte, error) {
@@ -171,11 +172,6 @@ func decompress(text string) ([]byte, error) {
 		return nil, err
 	}
 	return raw, checkSize(raw)
-}
-
-func hashOf(raw []byte) string {
-	sum := sha256.Sum256(raw)
-	return hex.EncodeToString(sum[:16])
 }
 
 // maxProblem is the length of the longest problem, in bytes: it becomes part of the status of the Cluster.

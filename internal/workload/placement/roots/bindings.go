@@ -216,7 +216,8 @@ func (b *binder) unbind(ctx context.Context, r dynamic.ResourceInterface, at bin
 		return 0, nil
 	}
 	cluster := strings.TrimPrefix(at.export, api.ExportCluster(""))
-	if !b.set().Complete() || !b.completeAt(o.Endpoint) || b.set().ClassesIn(at.workspace)[cluster] > 0 {
+	if f := b.facts(); !f.set.Complete() || f.set.ClassesIn(at.workspace)[cluster] > 0 ||
+		!f.set.CompleteFor([]string{o.Endpoint}, f.Published.watched()) {
 		return goneInterval, nil
 	}
 	exports, err := b.set().Resource(strings.TrimRight(b.KCP.Host, "/"), b.Workspace, kcpapi.APIExport.GVR())
@@ -247,10 +248,7 @@ func due(o *unstructured.Unstructured, now time.Time) (wait time.Duration, n int
 	if n, _ = strconv.Atoi(times); err != nil || n < 0 || now.Sub(last) > 2*lastBind {
 		n, last = 0, o.GetCreationTimestamp().Time // a user has made it, or the last request was long ago
 	}
-	delay := lastBind
-	if n < 6 {
-		delay = min(delay, firstBind<<n)
-	}
+	delay := min(lastBind, firstBind<<min(n, 6))
 	return min(delay, last.Add(delay).Sub(now)), n
 }
 

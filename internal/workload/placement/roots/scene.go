@@ -147,13 +147,6 @@ func (sc *scene) addLeaf(root splitter.Ref, cluster string, leaf *unstructured.U
 	sc.leaves[name][cluster] = leaf
 }
 
-// runs reports whether a workload can have pods in a cluster: its leaf is there, or was decided a moment ago, which the
-// watch may not have shown yet.
-func (sc *scene) runs(workload, cluster string) bool {
-	_, has := sc.leaves[workload][cluster]
-	return has
-}
-
 // wanted returns the leaves that a root should have: where workloads need it. A leaf is kept where a workload runs that
 // ever needed it: pods of another revision may need it, and a rollback may start some. It is also kept where it has
 // data, and where what runs is not known. Complete reports whether all objects are known.
@@ -173,8 +166,9 @@ func (sc *scene) wanted(ref splitter.Ref, needed map[string][]string, complete b
 		by := strings.FieldsFunc(leaf.GetAnnotations()[api.AnnotationNeededBy], func(r rune) bool { return r == ',' })
 		share, here := shares[cluster]
 		for _, workload := range by {
-			runs := sc.runs(workload, cluster) && kind.TargetPath == nil // no pod needs an autoscaler
-			if (unknown || runs || !sc.watches(workload)) && !slices.Contains(share.NeededBy, workload) {
+			// It can have pods there: its leaf is there, or was decided a moment ago. No pod needs an autoscaler.
+			_, runs := sc.leaves[workload][cluster]
+			if (unknown || runs && kind.TargetPath == nil || !sc.watches(workload)) && !slices.Contains(share.NeededBy, workload) {
 				share.NeededBy = append(slices.Clone(share.NeededBy), workload)
 				here = true
 			}

@@ -123,11 +123,6 @@ func (v *view) knows(endpoint string) bool {
 	})
 }
 
-func (v *view) completeAt(endpoint string) bool {
-	f := v.facts()
-	return f.set.CompleteFor([]string{endpoint}, f.Published.watched())
-}
-
 // beside returns an object beside a root, if the watch shows it.
 func (v *view) beside(i item, name string) (watch.Object, bool) {
 	i.Name = name

@@ -426,7 +426,7 @@ func (a *assignment) best() *candidate {
 		return nil
 	}
 	chosen := slices.MinFunc(all, func(x, y *candidate) int {
-		return cmp.Or(a.has(x, y), a.meant(x, y), steady(x, y), cmp.Compare(y.weight, x.weight), a.rank(x, y))
+		return cmp.Or(a.has(x, y), a.meant(x, y), first(x.Ready, y.Ready), cmp.Compare(y.weight, x.weight), a.rank(x, y))
 	})
 	for _, c := range all {
 		if c != chosen {
@@ -444,5 +444,3 @@ func (a *assignment) meant(x, y *candidate) int {
 	_, toY := a.workload.Goal[y.Name]
 	return first(toX, toY)
 }
-
-func steady(x, y *candidate) int { return first(x.Ready, y.Ready) }

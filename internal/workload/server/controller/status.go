@@ -41,7 +41,8 @@ func (c *controller) evaluate(clusters []*api.Cluster) {
 	}
 	c.verdicts = map[string]heartbeat.Verdict{}
 	for _, cl := range clusters {
-		c.verdicts[cl.Name] = c.judge.Evaluate(cl, c.lease(cl.Name), now)
+		c.verdicts[cl.Name] = c.judge.Evaluate(cl,
+			c.object(heartbeat.Leases, api.NamespaceLeases, api.LeaseCluster(cl.Name)), now)
 	}
 }
 

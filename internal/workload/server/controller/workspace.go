@@ -118,10 +118,6 @@ func (w *workspace) object(r schema.GroupVersionResource, namespace, name string
 	return nil
 }
 
-func (w *workspace) lease(cluster string) *unstructured.Unstructured {
-	return w.object(heartbeat.Leases, api.NamespaceLeases, api.LeaseCluster(cluster))
-}
-
 // same fails if the workspace is another one than when the controller started.
 func (w *workspace) same() error {
 	for _, k := range w.set.Keys(api.ClusterGVR(), "") {

@@ -294,10 +294,7 @@ func (a *applied) wait(now time.Time) time.Duration {
 	if a.corrections == 0 {
 		return 0
 	}
-	delay := lastCorrection
-	if n := a.corrections - 1; n < 10 {
-		delay = min(delay, firstCorrection<<n)
-	}
+	delay := min(lastCorrection, firstCorrection<<min(a.corrections-1, 10))
 	return max(0, a.corrected.Add(delay).Sub(now))
 }
 
