@@ -9,7 +9,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/dynamic"
-	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -25,31 +24,19 @@ var (
 // Replicated returns the names of the objects that the client's server, which is a shard, must replicate to the cache,
 // such as "apiexports root:tenancy.kcp.io".
 func (c *Client) Replicated(ctx context.Context) ([]string, error) {
-	all, err := c.workspace(wildcard)
-	if err != nil {
-		return nil, err
-	}
-	return replicatedNames(ctx, all, exportResource, schemaResource)
+	return replicatedNames(ctx, c.workspace(wildcard), exportResource, schemaResource)
 }
 
 // Cached returns the names of those objects of a shard that are in the cache. The client's server is the cache server,
 // or the root shard if that serves the cache.
 func (c *Client) Cached(ctx context.Context, shard string) ([]string, error) {
-	d, err := c.cache(shard)
-	if err != nil {
-		return nil, err
-	}
-	return replicatedNames(ctx, d, exportResource, schemaResource)
+	return replicatedNames(ctx, c.cacheAt(shard, wildcard), exportResource, schemaResource)
 }
 
 // CachedShards returns the names of the shards in the cache, from which all shards know them. The client's server is as
 // with Cached.
 func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
-	d, err := c.cache(topology.RootShardName)
-	if err != nil {
-		return nil, err
-	}
-	list, err := d.Resource(shardResource).List(ctx, metav1.ListOptions{})
+	list, err := c.cacheAt(topology.RootShardName, wildcard).Resource(shardResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list shards: %w", err)
 	}
@@ -60,22 +47,9 @@ func (c *Client) CachedShards(ctx context.Context) ([]string, error) {
 	return names, nil
 }
 
-// cache returns a client for the objects of a shard in the cache, from all logical clusters.
-func (c *Client) cache(shard string) (dynamic.Interface, error) { return c.cacheAt(shard, wildcard) }
-
-// cacheAt returns a client for the objects of a shard in the cache, from one logical cluster.
-func (c *Client) cacheAt(shard, cluster string) (dynamic.Interface, error) {
-	cfg := rest.CopyConfig(c.config)
-	cfg.Host += "/services/cache/shards/" + shard + "/clusters/" + cluster
-	hc, err := c.http()
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	d, err := dynamic.NewForConfigAndClient(cfg, hc)
-	if err != nil {
-		return nil, fmt.Errorf("client for the cache: %w", err)
-	}
-	return d, nil
+// cacheAt returns a client for the objects of a shard in the cache, from one logical cluster or from all.
+func (c *Client) cacheAt(shard, cluster string) dynamic.Interface {
+	return c.at("/services/cache/shards/" + shard + "/clusters/" + cluster)
 }
 
 func replicatedNames(

@@ -120,10 +120,7 @@ func checkShardName(shard string) error {
 // cacheResources returns the resources that a shard can have in the cache. Those that CachedResources publish come
 // first: the cache server serves them only while it has the CachedResources, which come last.
 func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.GroupVersionResource, error) {
-	at, err := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
-	if err != nil {
-		return nil, err
-	}
+	at := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
 	definitions, err := at.Resource(definitionResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the resources of the cache: %w", err)
@@ -197,11 +194,7 @@ func (c *Client) publishedResources(
 func (c *Client) listCache(
 	ctx context.Context, shard string, r schema.GroupVersionResource, o metav1.ListOptions,
 ) (*unstructured.UnstructuredList, error) {
-	all, err := c.cache(shard)
-	if err != nil {
-		return nil, err
-	}
-	list, err := all.Resource(r).List(ctx, o)
+	list, err := c.cacheAt(shard, wildcard).Resource(r).List(ctx, o)
 	if apierrors.IsNotFound(err) {
 		return &unstructured.UnstructuredList{}, nil
 	}
@@ -283,12 +276,8 @@ func (c *Client) deleteCached(
 func (c *Client) deleteEntry(
 	ctx context.Context, shard string, r schema.GroupVersionResource, o *unstructured.Unstructured,
 ) error {
-	at, err := c.cacheAt(shard, o.GetAnnotations()[kcpapi.AnnotationCluster])
-	if err != nil {
-		return err
-	}
-	uid := o.GetUID()
-	err = at.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(),
+	at, uid := c.cacheAt(shard, o.GetAnnotations()[kcpapi.AnnotationCluster]), o.GetUID()
+	err := at.Resource(r).Namespace(o.GetNamespace()).Delete(ctx, o.GetName(),
 		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete %s of shard %s in the cache: %w", entryName(r, o), shard, err)

@@ -43,11 +43,7 @@ const (
 // it through the client's server, which is a front-proxy, and deletes it. It waits until ctx ends, and reports what it
 // waits for. It also deletes workspaces that an interrupted canary left.
 func (c *Client) Canary(ctx context.Context, shard string, report func(reason string)) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
-	workspaces := root.Resource(workspaceResource)
+	workspaces := c.workspace(RootWorkspace).Resource(workspaceResource)
 	defer func() {
 		// Also if ctx has ended.
 		cleanup, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
@@ -87,12 +83,9 @@ func (c *Client) canary(
 	if err := awaitReady(ctx, workspaces, name, replaceAfter, report); err != nil {
 		return fmt.Errorf("workspace %s:%s: %w", RootWorkspace, name, err)
 	}
-	inside, err := c.workspace(RootWorkspace + ":" + name)
-	if err != nil {
-		return err
-	}
+	inside := c.workspace(RootWorkspace + ":" + name).Resource(logicalClusterResource)
 	err = poll.UntilWorks(ctx, pollInterval, report, func() error {
-		_, err := inside.Resource(logicalClusterResource).Get(ctx, "cluster", metav1.GetOptions{})
+		_, err := inside.Get(ctx, kcpapi.LogicalClusterName, metav1.GetOptions{})
 		return err
 	})
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net"
 	"net/http"
 	"net/url"
@@ -41,7 +42,7 @@ type Options struct {
 // Client is a client for a shard or a front-proxy. It keeps one connection open.
 type Client struct {
 	config    *rest.Config
-	http      func() (*http.Client, error)
+	http      func() *http.Client
 	ownShards bool
 }
 
@@ -58,8 +59,38 @@ func New(o Options) *Client {
 		// Dial connects to the server itself: the proxy settings of the environment do not apply.
 		c.Proxy = func(*http.Request) (*url.URL, error) { return nil, nil }
 	}
-	return &Client{c, sync.OnceValues(func() (*http.Client, error) { return rest.HTTPClientFor(c) }), o.OwnShards}
+	return &Client{c, sync.OnceValue(func() *http.Client { return httpClient(c) }), o.OwnShards}
 }
+
+// httpClient returns a client for a server. Its requests fail if the configuration is invalid, such as with a
+// certificate and a key that do not belong together.
+func httpClient(c *rest.Config) *http.Client {
+	hc, err := rest.HTTPClientFor(c)
+	if err != nil {
+		return failing(c, err)
+	}
+	return hc
+}
+
+// dynamicClient returns a client for an API server. Its requests fail if the URL is invalid.
+func dynamicClient(c *rest.Config, hc *http.Client) dynamic.Interface {
+	d, err := dynamic.NewForConfigAndClient(c, hc)
+	if err != nil {
+		d, _ = dynamic.NewForConfigAndClient(&rest.Config{}, failing(c, err)) // an empty configuration is valid
+	}
+	return d
+}
+
+// failing returns a client whose requests fail because of an invalid configuration.
+func failing(c *rest.Config, err error) *http.Client {
+	return &http.Client{Transport: failure{fmt.Errorf("client for %s: %w", c.Host, err)}}
+}
+
+// failure is a transport whose requests fail.
+type failure struct{ error }
+
+// RoundTrip implements http.RoundTripper.
+func (f failure) RoundTrip(*http.Request) (*http.Response, error) { return nil, f.error }
 
 // The resources of kcp that kcpctl uses.
 var (
@@ -74,17 +105,13 @@ var (
 const RootWorkspace = "root"
 
 // workspace returns a client for the workspace at a path.
-func (c *Client) workspace(path string) (dynamic.Interface, error) { return c.at("/clusters/" + path) }
+func (c *Client) workspace(path string) dynamic.Interface { return c.at("/clusters/" + path) }
 
 // list returns the objects of a resource in a workspace. what names them in errors.
 func (c *Client) list(
 	ctx context.Context, path string, r schema.GroupVersionResource, what string,
 ) ([]unstructured.Unstructured, error) {
-	at, err := c.workspace(path)
-	if err != nil {
-		return nil, err
-	}
-	list, err := at.Resource(r).List(ctx, metav1.ListOptions{})
+	list, err := c.workspace(path).Resource(r).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list %s: %w", what, err)
 	}
@@ -92,20 +119,24 @@ func (c *Client) list(
 }
 
 // at returns a client for the API server at a path of the client's server.
-func (c *Client) at(path string) (dynamic.Interface, error) {
+func (c *Client) at(path string) dynamic.Interface {
 	cfg := rest.CopyConfig(c.config)
 	cfg.Host += path
-	hc, err := c.http()
+	named := *c.http()
+	named.Transport = namesAPI{named.Transport}
+	return dynamicClient(cfg, &named)
+}
+
+// request sends a request to a path of the server. The caller closes the body of the answer.
+func (c *Client) request(
+	ctx context.Context, method, path string, header http.Header, body io.Reader,
+) (*http.Response, error) {
+	req, err := http.NewRequestWithContext(ctx, method, c.config.Host+path, body)
 	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
+		return nil, err
 	}
-	named := *hc
-	named.Transport = namesAPI{hc.Transport}
-	d, err := dynamic.NewForConfigAndClient(cfg, &named)
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
-	}
-	return d, nil
+	maps.Copy(req.Header, header)
+	return c.http().Do(req)
 }
 
 // maxAnswer is how much of an answer is read, in bytes.
@@ -120,15 +151,7 @@ func (f FailedChecks) Error() string {
 
 // Ready requests /readyz. The error is FailedChecks if the server names any.
 func (c *Client) Ready(ctx context.Context) error {
-	hc, err := c.http()
-	if err != nil {
-		return fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+"/readyz?verbose", nil)
-	if err != nil {
-		return fmt.Errorf("/readyz: %w", err)
-	}
-	resp, err := hc.Do(req)
+	resp, err := c.request(ctx, http.MethodGet, "/readyz?verbose", nil, nil)
 	if err != nil {
 		return unanswered(err)
 	}
@@ -190,18 +213,7 @@ func (a Answer) KnowsClient() bool {
 
 // Get requests a path of the server.
 func (c *Client) Get(ctx context.Context, path string, header http.Header) (Answer, error) {
-	hc, err := c.http()
-	if err != nil {
-		return Answer{}, fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+path, nil)
-	if err != nil {
-		return Answer{}, err
-	}
-	for k, v := range header {
-		req.Header[k] = v
-	}
-	resp, err := hc.Do(req)
+	resp, err := c.request(ctx, http.MethodGet, path, header, nil)
 	if err != nil {
 		return Answer{}, err
 	}
@@ -212,15 +224,7 @@ func (c *Client) Get(ctx context.Context, path string, header http.Header) (Answ
 
 // Open requests a path of the server, and returns the body of the answer, which the caller closes.
 func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
-	hc, err := c.http()
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+path, nil)
-	if err != nil {
-		return nil, err
-	}
-	resp, err := hc.Do(req)
+	resp, err := c.request(ctx, http.MethodGet, path, nil, nil)
 	if err != nil {
 		return nil, fmt.Errorf("%s: %w", path, err)
 	}
@@ -233,7 +237,5 @@ func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 
 // Close closes the connections of the client. It can be used again.
 func (c *Client) Close() {
-	if hc, err := c.http(); err == nil {
-		utilnet.CloseIdleConnectionsFor(hc.Transport) // hc.CloseIdleConnections does nothing: client-go wraps the transport
-	}
+	utilnet.CloseIdleConnectionsFor(c.http().Transport) // http.Client's method does nothing: client-go wraps the transport
 }

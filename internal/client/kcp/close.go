@@ -94,33 +94,22 @@ func (c *Client) patchCluster(ctx context.Context, cluster string, shard any, ph
 }
 
 func (c *Client) mergeCluster(ctx context.Context, cluster string, patch map[string]any, subresources ...string) error {
-	all, err := c.clusterResource(cluster)
-	if err != nil {
-		return err
-	}
-	_, err = mergepatch.Send(ctx, all, object.FieldManager, kcpapi.LogicalClusterName, "", patch, subresources...)
+	at := c.clusterResource(cluster)
+	_, err := mergepatch.Send(ctx, at, object.FieldManager, kcpapi.LogicalClusterName, "", patch, subresources...)
 	return err
 }
 
 // Cluster returns a logical cluster on the client's server.
 func (c *Client) Cluster(ctx context.Context, cluster string) (LogicalCluster, error) {
-	all, err := c.clusterResource(cluster)
-	if err != nil {
-		return LogicalCluster{}, err
-	}
-	o, err := all.Get(ctx, kcpapi.LogicalClusterName, metav1.GetOptions{})
+	o, err := c.clusterResource(cluster).Get(ctx, kcpapi.LogicalClusterName, metav1.GetOptions{})
 	if err != nil {
 		return LogicalCluster{}, err
 	}
 	return LogicalClusterOf(o), nil
 }
 
-func (c *Client) clusterResource(cluster string) (dynamic.ResourceInterface, error) {
-	at, err := c.workspace(cluster)
-	if err != nil {
-		return nil, err
-	}
-	return at.Resource(logicalClusterResource), nil
+func (c *Client) clusterResource(cluster string) dynamic.ResourceInterface {
+	return c.workspace(cluster).Resource(logicalClusterResource)
 }
 
 // isClosed reports whether the client's server refuses a request to a logical cluster for what it is closed by, or

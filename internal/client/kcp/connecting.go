@@ -73,10 +73,7 @@ func (c *Client) CreateWorkspaceOf(
 	if err != nil {
 		return nil, err
 	}
-	at, err := c.workspace(LogicalClusterOf(cluster).Workspace.Cluster)
-	if err != nil {
-		return nil, err
-	}
+	at := c.workspace(LogicalClusterOf(cluster).Workspace.Cluster)
 	return at.Resource(workspaceResource).Create(ctx, w, metav1.CreateOptions{FieldManager: object.FieldManager})
 }
 

@@ -43,14 +43,10 @@ func digestOf(raw []byte, length int) string {
 // dump reads the content that the client's server has of a logical cluster while it is being moved. It needs
 // system:kcp:external-logical-cluster-admin.
 func (c *Client) dump(ctx context.Context, cluster string) (content, error) {
-	hc, err := c.http()
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
 	out := content{}
-	next := ""
-	for {
-		if next, err = c.dumpPage(ctx, hc, cluster, next, out); err != nil {
+	for next := ""; ; {
+		var err error
+		if next, err = c.dumpPage(ctx, cluster, next, out); err != nil {
 			return nil, err
 		}
 		if next == "" {
@@ -71,18 +67,11 @@ type dump struct {
 }
 
 // dumpPage reads a part of a dump. kcp v0.32 sends everything at once.
-func (c *Client) dumpPage(
-	ctx context.Context, hc *http.Client, cluster, from string, out content,
-) (next string, _ error) {
+func (c *Client) dumpPage(ctx context.Context, cluster, from string, out content) (next string, _ error) {
 	const format = `{"apiVersion":"migration.kcp.io/v1alpha1","kind":"LogicalClusterDump","spec":{"continue":%q}}`
 	body := fmt.Sprintf(format, from)
-	url := c.config.Host + "/clusters/" + cluster + dumpPath
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, strings.NewReader(body))
-	if err != nil {
-		return "", err
-	}
-	req.Header.Set("Content-Type", "application/json")
-	resp, err := hc.Do(req)
+	resp, err := c.request(ctx, http.MethodPost, "/clusters/"+cluster+dumpPath,
+		http.Header{"Content-Type": {"application/json"}}, strings.NewReader(body))
 	if err != nil {
 		return "", err
 	}

@@ -81,16 +81,13 @@ func (c *Client) RemoveEndpoints(ctx context.Context, shard string) (int, error)
 // removeEndpoints applies a status without endpoints to a slice as the shard, as the shard itself does when it has
 // nothing to serve.
 func (c *Client) removeEndpoints(ctx context.Context, shard string, e shardEndpoint) error {
-	at, err := c.workspace(e.slice.GetAnnotations()[kcpapi.AnnotationCluster])
-	if err != nil {
-		return err
-	}
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": e.slice.GetAPIVersion(), "kind": e.slice.GetKind(),
 		"metadata": map[string]any{"name": e.slice.GetName()},
 		"status":   map[string]any{},
 	}}
-	_, err = at.Resource(e.resource).ApplyStatus(ctx, e.slice.GetName(), o, metav1.ApplyOptions{FieldManager: shard})
+	at := c.workspace(e.slice.GetAnnotations()[kcpapi.AnnotationCluster])
+	_, err := at.Resource(e.resource).ApplyStatus(ctx, e.slice.GetName(), o, metav1.ApplyOptions{FieldManager: shard})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the endpoint of shard %s from %s: %w", shard, entryName(e.resource, e.slice), err)
 	}
@@ -161,13 +158,9 @@ func (c *Client) eachOf(
 func (c *Client) each(
 	ctx context.Context, r schema.GroupVersionResource, do func(*unstructured.Unstructured) error,
 ) error {
-	all, err := c.workspace(wildcard)
-	if err != nil {
-		return err
-	}
-	options := metav1.ListOptions{Limit: cachePage}
+	all, options := c.workspace(wildcard).Resource(r), metav1.ListOptions{Limit: cachePage}
 	for {
-		list, err := all.Resource(r).List(ctx, options)
+		list, err := all.List(ctx, options)
 		if err != nil {
 			r.Resource, _, _ = strings.Cut(r.Resource, ":") // without its identity
 			return fmt.Errorf("list %s: %w", r.GroupResource(), err)

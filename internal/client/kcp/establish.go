@@ -38,12 +38,8 @@ func (c *Client) EstablishCRDs(ctx context.Context) {
 
 // establish establishes CRDs until the watch ends.
 func (c *Client) establish(ctx context.Context) error {
-	all, err := c.workspace(wildcard)
-	if err != nil {
-		return err
-	}
 	// Without a resource version the watch begins with the existing CRDs.
-	watch, err := all.Resource(definitionResource).Watch(ctx, metav1.ListOptions{})
+	watch, err := c.workspace(wildcard).Resource(definitionResource).Watch(ctx, metav1.ListOptions{})
 	if err != nil {
 		return err
 	}
@@ -53,11 +49,7 @@ func (c *Client) establish(ctx context.Context) error {
 		if !ok || !awaitsEstablishment(crd) {
 			continue
 		}
-		at, err := c.workspace(crd.GetAnnotations()[kcpapi.AnnotationCluster])
-		if err != nil {
-			return err
-		}
-		setEstablished(ctx, at, crd)
+		setEstablished(ctx, c.workspace(crd.GetAnnotations()[kcpapi.AnnotationCluster]), crd)
 	}
 	return nil
 }

@@ -59,13 +59,10 @@ func (c *Client) EachExported(
 	if err != nil || version == "" {
 		return err
 	}
-	at, err := c.at(path)
-	if err != nil {
-		return err
-	}
 	resource := r.WithVersion(version)
+	objects := c.at(path).Resource(resource)
 	for options := (metav1.ListOptions{Limit: cachePage}); ; {
-		list, err := at.Resource(resource).List(ctx, options)
+		list, err := objects.List(ctx, options)
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
@@ -124,13 +121,10 @@ func (c *Client) ReleaseExported(ctx context.Context, path string, e Exported, f
 	if !slices.Contains(e.Finalizers, finalizer) {
 		return nil
 	}
-	at, err := c.at(strings.TrimSuffix(path, "/") + "/clusters/" + e.Cluster)
-	if err != nil {
-		return err
-	}
 	left := slices.DeleteFunc(slices.Clone(e.Finalizers), func(f string) bool { return f == finalizer })
+	at := c.at(strings.TrimSuffix(path, "/") + "/clusters/" + e.Cluster)
 	objects := at.Resource(e.GroupVersionResource).Namespace(e.Namespace)
-	_, err = mergepatch.Send(ctx, objects, object.FieldManager, e.Name, "",
+	_, err := mergepatch.Send(ctx, objects, object.FieldManager, e.Name, "",
 		map[string]any{"metadata": map[string]any{"finalizers": left, "resourceVersion": e.version}})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove the finalizer %s from %s: %w", finalizer, e, err)

@@ -9,6 +9,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
@@ -36,13 +37,14 @@ type Leader struct {
 // RenewDeadline is how long a leader leads without renewing its lease, rounded up (kcp: pkg/server/server.go).
 const RenewDeadline = 6 * time.Second
 
+// leases returns a client for the Lease. The client's server is the shard.
+func (c *Client) leases() dynamic.ResourceInterface {
+	return c.workspace(localAdminWorkspace).Resource(kind.Leases).Namespace(leaseNamespace)
+}
+
 // Leader returns the replica that runs the shard's controllers. The client's server is the shard.
 func (c *Client) Leader(ctx context.Context) (Leader, error) {
-	local, err := c.workspace(localAdminWorkspace)
-	if err != nil {
-		return Leader{}, err
-	}
-	lease, err := local.Resource(kind.Leases).Namespace(leaseNamespace).Get(ctx, leaseName, metav1.GetOptions{})
+	lease, err := c.leases().Get(ctx, leaseName, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return Leader{}, nil
 	}
@@ -57,12 +59,7 @@ func (c *Client) Leader(ctx context.Context) (Leader, error) {
 // Release releases the lease of a leader that has ended, so that the next leader need not wait until it expires. It
 // fails if another replica has taken the lease.
 func (c *Client) Release(ctx context.Context, l Leader) error {
-	local, err := c.workspace(localAdminWorkspace)
-	if err != nil {
-		return err
-	}
-	leases := local.Resource(kind.Leases).Namespace(leaseNamespace)
-	_, err = mergepatch.Send(ctx, leases, object.FieldManager, leaseName, "", map[string]any{
+	_, err := mergepatch.Send(ctx, c.leases(), object.FieldManager, leaseName, "", map[string]any{
 		"metadata": map[string]any{"resourceVersion": l.Version}, "spec": map[string]any{"holderIdentity": ""},
 	})
 	if err != nil {

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"net/http"
 	"strings"
 )
 
@@ -59,23 +58,12 @@ const startMetric = "process_start_time_seconds "
 // Started returns when the process of the client's server has started, as its metrics have it. It needs
 // system:masters.
 func (c *Client) Started(ctx context.Context) (string, error) {
-	hc, err := c.http()
-	if err != nil {
-		return "", fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, c.config.Host+"/metrics", nil)
+	metrics, err := c.Open(ctx, "/metrics")
 	if err != nil {
 		return "", err
 	}
-	resp, err := hc.Do(req)
-	if err != nil {
-		return "", fmt.Errorf("read the metrics: %w", err)
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return "", fmt.Errorf("read the metrics: %s", resp.Status)
-	}
-	lines := bufio.NewScanner(resp.Body)
+	defer metrics.Close()
+	lines := bufio.NewScanner(metrics)
 	for lines.Scan() {
 		if value, ok := strings.CutPrefix(lines.Text(), startMetric); ok {
 			return value, nil

@@ -30,16 +30,7 @@ const (
 // Only then does it have a handler for dumps of logical clusters, which refuses all clients but other shards (kcp:
 // pkg/server/migrationdump). Nothing is dumped.
 func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
-	hc, err := c.http()
-	if err != nil {
-		return false, fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	url := c.config.Host + "/clusters/system:admin/apis/migration.kcp.io/v1alpha1/logicalclusterdumps"
-	req, err := http.NewRequestWithContext(ctx, http.MethodPost, url, nil)
-	if err != nil {
-		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
-	}
-	resp, err := hc.Do(req)
+	resp, err := c.request(ctx, http.MethodPost, "/clusters/"+localAdminWorkspace+dumpPath, nil, nil)
 	if err != nil {
 		return false, fmt.Errorf("query the feature gate LogicalClusterMigration: %w", err)
 	}
@@ -49,14 +40,10 @@ func (c *Client) CanMigrate(ctx context.Context) (bool, error) {
 // BindMigration binds the migration API in the root workspace, and waits until it is served. The client's server is the
 // root shard.
 func (c *Client) BindMigration(ctx context.Context, report func(reason string)) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
-	binding := kcpapi.APIBinding.New(migrationBinding)
+	root, binding := c.workspace(RootWorkspace), kcpapi.APIBinding.New(migrationBinding)
 	binding.Object["spec"] = map[string]any{"reference": map[string]any{"export": map[string]any{"path": RootWorkspace,
 		"name": migrationExport}}}
-	_, err = root.Resource(apiBindingResource).Create(ctx, binding, metav1.CreateOptions{})
+	_, err := root.Resource(apiBindingResource).Create(ctx, binding, metav1.CreateOptions{})
 	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("bind %s: %w", migrationExport, err)
 	}
@@ -80,11 +67,7 @@ func (c *Client) BindMigration(ctx context.Context, report func(reason string)) 
 // MigrationBound reports whether BindMigration was called and UnbindMigration was not: a run that moves logical
 // clusters has not ended. The client's server is the root shard.
 func (c *Client) MigrationBound(ctx context.Context) (bool, error) {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return false, err
-	}
-	_, err = root.Resource(apiBindingResource).Get(ctx, migrationBinding, metav1.GetOptions{})
+	_, err := c.workspace(RootWorkspace).Resource(apiBindingResource).Get(ctx, migrationBinding, metav1.GetOptions{})
 	if apierrors.IsNotFound(err) {
 		return false, nil
 	}
@@ -96,10 +79,7 @@ func (c *Client) MigrationBound(ctx context.Context) (bool, error) {
 
 // UnbindMigration undoes BindMigration, unless there are migrations left.
 func (c *Client) UnbindMigration(ctx context.Context) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
+	root := c.workspace(RootWorkspace)
 	left, err := root.Resource(migrationResource).List(ctx, metav1.ListOptions{})
 	if err != nil || len(left.Items) > 0 {
 		return err

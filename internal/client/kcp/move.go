@@ -91,13 +91,9 @@ func (e errFatal) Unwrap() error { return e.error }
 
 // Run moves the logical cluster, and waits until it has moved. BindMigration must be called before.
 func (m *Move) Run(ctx context.Context) error {
-	root, err := m.Root.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
-	m.migrations, m.patience = root.Resource(migrationResource), minPatience
+	m.migrations, m.patience = m.Root.workspace(RootWorkspace).Resource(migrationResource), minPatience
 	var fatal errFatal
-	err = poll.UntilWorks(ctx, pollInterval, m.Report, func() error {
+	err := poll.UntilWorks(ctx, pollInterval, m.Report, func() error {
 		err := m.step(ctx)
 		if errors.As(err, &fatal) {
 			return nil

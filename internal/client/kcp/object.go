@@ -101,10 +101,7 @@ func (c *Client) PatchObject(ctx context.Context, p plan.Ref, patch map[string]a
 
 // resource returns a client for the resource of an object.
 func (c *Client) resource(ctx context.Context, p plan.Ref) (dynamic.ResourceInterface, error) {
-	ws, err := c.workspace(p.Workspace)
-	if err != nil {
-		return nil, err
-	}
+	ws := c.workspace(p.Workspace)
 	if plural, ok := clusterScoped(p.GroupKind()); ok {
 		return ws.Resource(p.GroupVersion().WithResource(plural)), nil
 	}
@@ -179,11 +176,7 @@ func WorkspaceShard(workspace *unstructured.Unstructured, shards []string) strin
 
 // AwaitWorkspace waits until a workspace is Ready or ctx ends, and reports what it waits for.
 func (c *Client) AwaitWorkspace(ctx context.Context, parent, name string, report func(reason string)) error {
-	ws, err := c.workspace(parent)
-	if err != nil {
-		return err
-	}
-	return awaitReady(ctx, ws.Resource(workspaceResource), name, 0, report)
+	return awaitReady(ctx, c.workspace(parent).Resource(workspaceResource), name, 0, report)
 }
 
 // BindingReady returns what an APIBinding that is not bound waits for.

@@ -29,19 +29,12 @@ const (
 // than a hundred objects to replicate before. The copy is the one that kcp makes, so kcp finds nothing left to do, or
 // updates it.
 func (c *Client) ReplicateShard(ctx context.Context, cache *Client, shard string) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
-	original, err := root.Resource(shardResource).Get(ctx, shard, metav1.GetOptions{})
+	original, err := c.workspace(RootWorkspace).Resource(shardResource).Get(ctx, shard, metav1.GetOptions{})
 	if err != nil {
 		return fmt.Errorf("read shard %s: %w", shard, err)
 	}
-	at, err := cache.cacheAt(topology.RootShardName, original.GetAnnotations()[kcpapi.AnnotationCluster])
-	if err != nil {
-		return err
-	}
-	copies, next := at.Resource(shardResource), cachedCopy(original, topology.RootShardName)
+	cluster, next := original.GetAnnotations()[kcpapi.AnnotationCluster], cachedCopy(original, topology.RootShardName)
+	copies := cache.cacheAt(topology.RootShardName, cluster).Resource(shardResource)
 	_, err = copies.Create(ctx, next, metav1.CreateOptions{})
 	if apierrors.IsAlreadyExists(err) {
 		err = correct(ctx, copies, next)

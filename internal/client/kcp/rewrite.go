@@ -82,11 +82,7 @@ func (c *Client) touch(ctx context.Context, r schema.GroupVersionResource, o *me
 func (c *Client) metadata(cluster string) (metadata.Interface, error) {
 	cfg := metadata.ConfigFor(rest.CopyConfig(c.config))
 	cfg.Host += "/clusters/" + cluster
-	hc, err := c.http()
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", c.config.Host, err)
-	}
-	m, err := metadata.NewForConfigAndClient(cfg, hc)
+	m, err := metadata.NewForConfigAndClient(cfg, c.http())
 	if err != nil {
 		return nil, fmt.Errorf("client for %s: %w", cfg.Host, err)
 	}

@@ -30,15 +30,11 @@ func (r *Router) RoundTrip(req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, fmt.Errorf("server %q: %w", to.config.Host, err)
 	}
-	hc, err := to.http()
-	if err != nil {
-		return nil, fmt.Errorf("client for %s: %w", to.config.Host, err)
-	}
 	next := req.Clone(req.Context())
 	next.URL.Scheme = server.Scheme
 	next.URL.Host = server.Host
 	next.Host = ""
-	return hc.Transport.RoundTrip(next)
+	return to.http().Transport.RoundTrip(next)
 }
 
 // Config returns the configuration of clients that send their requests through the router. Its host is the default

@@ -70,11 +70,7 @@ var ErrNotRegistered = errors.New("not yet registered with the root shard")
 // Shard returns a registered shard, or ErrNotRegistered. Unlike Shards it reads one object, so that it is cheap to read
 // each of many shards. The client's server is the root shard or a front-proxy.
 func (c *Client) Shard(ctx context.Context, name string) (Shard, error) {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return Shard{}, err
-	}
-	o, err := root.Resource(shardResource).Get(ctx, name, metav1.GetOptions{})
+	o, err := c.workspace(RootWorkspace).Resource(shardResource).Get(ctx, name, metav1.GetOptions{})
 	switch {
 	case apierrors.IsNotFound(err) && !apierrors.IsUnexpectedServerError(err): // the latter is a server without the API
 		return Shard{}, ErrNotRegistered
@@ -103,10 +99,7 @@ func exportIdentity(ctx context.Context, workspace dynamic.Interface, export str
 // Identified returns nil if the root shard serves what other shards and front-proxies request while they start: the
 // identities of kcp's own APIs (kcp: pkg/server/bootstrap/identity.go). It does so well before it is ready.
 func (c *Client) Identified(ctx context.Context) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
+	root := c.workspace(RootWorkspace)
 	for _, export := range identifiedExports {
 		if _, err := exportIdentity(ctx, root, export); err != nil {
 			return err
@@ -118,10 +111,6 @@ func (c *Client) Identified(ctx context.Context) error {
 // RegisterShard creates the Shard object of a shard that was deleted, if it does not exist. The client's server is the
 // root shard.
 func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
 	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": shardResource.GroupVersion().String(), "kind": "Shard",
 		"metadata": map[string]any{"name": s.Name},
@@ -140,8 +129,9 @@ func (c *Client) RegisterShard(ctx context.Context, s Shard) error {
 		notes[CordonAnnotation] = "true"
 	}
 	o.SetAnnotations(notes)
-	if _, err := root.Resource(shardResource).Create(ctx, o,
-		metav1.CreateOptions{FieldManager: "kcpctl"}); err != nil && !apierrors.IsAlreadyExists(err) {
+	_, err := c.workspace(RootWorkspace).Resource(shardResource).Create(ctx, o,
+		metav1.CreateOptions{FieldManager: object.FieldManager})
+	if err != nil && !apierrors.IsAlreadyExists(err) {
 		return fmt.Errorf("register shard %s: %w", s.Name, err)
 	}
 	return nil
@@ -186,12 +176,9 @@ func (c *Client) acknowledged(ctx context.Context, shard string, cordoned bool) 
 	late := errors.New("the shard has not acknowledged it")
 	ctx, cancel := context.WithTimeoutCause(ctx, acknowledgedWithin, late)
 	defer cancel()
-	admin, err := c.at(adminPath)
-	if err != nil {
-		return err
-	}
+	shards := c.at(adminPath).Resource(shardResource)
 	return poll.Until(ctx, time.Second, nil, func() (string, error) {
-		o, err := admin.Resource(shardResource).Get(ctx, shard, metav1.GetOptions{})
+		o, err := shards.Get(ctx, shard, metav1.GetOptions{})
 		if err != nil {
 			return poll.Reason(err), nil
 		}
@@ -253,14 +240,11 @@ func awaitedLabels(s Shard, want map[string]string) error {
 }
 
 func (c *Client) patchShard(ctx context.Context, shard string, metadata map[string]any) error {
-	at, err := c.workspace(RootWorkspace)
+	at := c.workspace(RootWorkspace)
 	if c.ownShards {
-		at, err = c.at(adminPath)
+		at = c.at(adminPath)
 	}
-	if err != nil {
-		return err
-	}
-	_, err = mergepatch.Send(ctx, at.Resource(shardResource), object.FieldManager, shard, "",
+	_, err := mergepatch.Send(ctx, at.Resource(shardResource), object.FieldManager, shard, "",
 		map[string]any{"metadata": metadata})
 	return err
 }
@@ -268,11 +252,7 @@ func (c *Client) patchShard(ctx context.Context, shard string, metadata map[stri
 // DeleteShard deletes the Shard object, if it exists. Front-proxies then forget the logical clusters of the shard, so
 // it must be empty. The client's server is the root shard.
 func (c *Client) DeleteShard(ctx context.Context, shard string) error {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return err
-	}
-	err = root.Resource(shardResource).Delete(ctx, shard, metav1.DeleteOptions{})
+	err := c.workspace(RootWorkspace).Resource(shardResource).Delete(ctx, shard, metav1.DeleteOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("delete shard %s: %w", shard, err)
 	}

@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 )
 
 // The annotations of a Workspace with the shard of its logical cluster: the name since kcp v0.32, and a hash of the
@@ -29,11 +30,7 @@ const tenancyExport = "tenancy.kcp.io"
 // WorkspaceIdentity returns the identity of the Workspaces' API, which is needed to list them across logical clusters.
 // The client's server is the root shard.
 func (c *Client) WorkspaceIdentity(ctx context.Context) (string, error) {
-	root, err := c.workspace(RootWorkspace)
-	if err != nil {
-		return "", err
-	}
-	return exportIdentity(ctx, root, tenancyExport)
+	return exportIdentity(ctx, c.workspace(RootWorkspace), tenancyExport)
 }
 
 // Workspace is a Workspace object, which can be on another shard than its logical cluster.
@@ -120,10 +117,7 @@ func shardHash(shard string) string {
 
 // BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each.
 func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string) error {
-	ws, err := c.workspace(path)
-	if err != nil {
-		return err
-	}
+	bindings := c.workspace(path).Resource(bindingResource)
 	for _, role := range roles {
 		b := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1",
@@ -134,8 +128,8 @@ func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles 
 				map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
 			},
 		}}
-		_, err := ws.Resource(bindingResource).Apply(ctx, b.GetName(), b,
-			metav1.ApplyOptions{FieldManager: "kcpctl", Force: true})
+		_, err := bindings.Apply(ctx, b.GetName(), b,
+			metav1.ApplyOptions{FieldManager: object.FieldManager, Force: true})
 		if err != nil {
 			return fmt.Errorf("bind cluster role %s in workspace %s: %w", role, path, err)
 		}
