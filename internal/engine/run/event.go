@@ -135,16 +135,20 @@ func (r *reporter) component(id topology.ID, s Status, message string) {
 	r.emit(Event{Scope: Component, Name: string(id), Status: s, Message: message})
 }
 
-// failed reports why a component is not ready, unless that is only because the user has ended the run.
-func (r *reporter) failed(id topology.ID, err error) {
-	if errors.Is(err, context.Canceled) {
+// failed reports why a component is not ready, unless that is only because the user has ended the run. It returns the
+// error. Without one it reports nothing.
+func (r *reporter) failed(id topology.ID, err error) error {
+	switch {
+	case err == nil:
+	case errors.Is(err, context.Canceled):
 		r.component(id, Interrupted, "")
-		return
+	default:
+		r.component(id, Failed, FirstLine(err))
 	}
-	r.component(id, Failed, FirstLine(err))
+	return err
 }
 
-// fail is the same for a step. It returns the error.
+// fail reports the error of a step in the same way.
 func (r *reporter) fail(name string, err error) error {
 	shown := err
 	if errors.Is(err, context.Canceled) {

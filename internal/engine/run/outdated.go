@@ -66,10 +66,8 @@ func (r *rollout) restartOutdated(ctx context.Context) error {
 	root := r.Topology.Root()
 	r.component(root.ID(), Running, "began with other base URLs of shards; it restarts")
 	if err := r.Runtime.Replace(ctx, root); err != nil {
-		err = clierr.New(clierr.Failed, "restart it with kcpctl restart root-shard",
-			"%s may use outdated base URLs of shards until it restarts: %w", root.ID(), err)
-		r.failed(root.ID(), err)
-		return err
+		return r.failed(root.ID(), clierr.New(clierr.Failed, "restart it with kcpctl restart root-shard",
+			"%s may use outdated base URLs of shards until it restarts: %w", root.ID(), err))
 	}
 	r.component(root.ID(), Done, "restarted")
 	return nil

@@ -30,8 +30,7 @@ func (r *RotateEncryption) rewrite(ctx context.Context, state *pki.State) error 
 	return parallel.Each(ctx, r.Topology.Shards(), func(ctx context.Context, c *topology.Component) error {
 		written, err := r.rewriteShard(ctx, c, state)
 		if err != nil {
-			r.Up.failed(c.ID(), err)
-			return fmt.Errorf("%s: %w", c.ID(), err)
+			return fmt.Errorf("%s: %w", c.ID(), r.Up.failed(c.ID(), err))
 		}
 		r.Up.component(c.ID(), Done, written)
 		return nil

@@ -240,8 +240,7 @@ func (r *rollout) apply(ctx context.Context, c *change) error {
 	options := r.Options.PlanOptions
 	options.PKI, options.Waiting = r.state, func(reason string) { r.component(c.ID(), Running, reason) }
 	if err := r.write(ctx, c, options); err != nil {
-		r.failed(c.ID(), err)
-		return err
+		return r.failed(c.ID(), err)
 	}
 	if err := r.restartTogether(ctx, c); err != nil {
 		return err
@@ -268,11 +267,7 @@ func (r *rollout) restartTogether(ctx context.Context, c *change) error {
 		return nil
 	}
 	r.note(string(c.ID()) + ": all members restart together, because their certificate authority was replaced")
-	err := r.Runtime.ReplaceOutdated(ctx, c.Component)
-	if err != nil {
-		r.failed(c.ID(), err)
-	}
-	return err
+	return r.failed(c.ID(), r.Runtime.ReplaceOutdated(ctx, c.Component))
 }
 
 // help lets a new shard start without the pauses of a kcp that has several API servers (see Client.EstablishCRDs).
@@ -294,8 +289,7 @@ func (r *rollout) help(ctx context.Context, shard *change) error {
 func (r *rollout) awaitAnswers(ctx context.Context, root *change) error {
 	client, err := r.connect(root.Component)
 	if err != nil {
-		r.failed(root.ID(), err)
-		return err
+		return r.failed(root.ID(), err)
 	}
 	defer client.Close()
 	_, err = r.await(ctx, root, func(s ready.State, _ error) (string, bool) {
@@ -305,12 +299,10 @@ func (r *rollout) awaitAnswers(ctx context.Context, root *change) error {
 		}
 		return waitMessage(s), err == nil
 	})
-	if err == nil {
-		if err = r.findOutdated(ctx, client); err != nil {
-			r.failed(root.ID(), err)
-		}
+	if err != nil {
+		return err
 	}
-	return err
+	return r.failed(root.ID(), r.findOutdated(ctx, client))
 }
 
 // finish waits until a component is ready and serves.
@@ -319,9 +311,7 @@ func (r *rollout) finish(ctx context.Context, c *change) error {
 	state, err := r.await(ctx, c,
 		func(s ready.State, err error) (string, bool) { return waitMessage(s), err == nil && s.Ready })
 	if err == nil && r.verify {
-		if err = r.gate(ctx, c.Component); err != nil {
-			r.failed(c.ID(), err)
-		}
+		err = r.failed(c.ID(), r.gate(ctx, c.Component))
 	}
 	if err == nil {
 		err = r.applyAliases(ctx, c)
@@ -332,8 +322,7 @@ func (r *rollout) finish(ctx context.Context, c *change) error {
 	switch {
 	case len(c.moved) > 0:
 		if err := r.restartProxies(ctx, c); err != nil {
-			r.failed(c.ID(), err)
-			return err
+			return r.failed(c.ID(), err)
 		}
 	case c.rolls:
 		r.reconnect(ctx, c.Component)
@@ -347,11 +336,7 @@ func (r *rollout) applyAliases(ctx context.Context, c *change) error {
 	if len(c.aliases) == 0 {
 		return nil
 	}
-	err := r.Runtime.Apply(ctx, c.aliases, r.Options.PlanOptions)
-	if err != nil {
-		r.failed(c.ID(), err)
-	}
-	return err
+	return r.failed(c.ID(), r.Runtime.Apply(ctx, c.aliases, r.Options.PlanOptions))
 }
 
 // await polls the state of a component until it is as it should be, and reports what it waits for. It fails if the
@@ -361,9 +346,7 @@ func (r *rollout) await(
 ) (ready.State, error) {
 	w := r.waits[c.ID()]
 	fail := func(s ready.State, cause error) (ready.State, error) {
-		err := &notReady{w.reported, s.Detail, s.Next, cause}
-		r.failed(c.ID(), err)
-		return s, err
+		return s, r.failed(c.ID(), &notReady{w.reported, s.Detail, s.Next, cause})
 	}
 	for {
 		s, err := r.Runtime.State(ctx, c.Component)
