@@ -9,16 +9,15 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 )
 
-const (
-	// agentLogLines is how many lines of an agent's log are read for the reason why it does not publish.
-	agentLogLines = 50
-)
+// agentLogLines is how many lines of an agent's log are read for the reason why it does not publish.
+const agentLogLines = 50
 
 // AgentRuntime is what shows whether an agent works.
 type AgentRuntime interface {
@@ -33,17 +32,11 @@ func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 	if c.Replicas == 0 {
 		return nil // it is paused
 	}
-	through := r.frontProxy()
-	if through == nil {
-		r.note(fmt.Sprintf("%s: no front-proxy can be reached, so it is not known whether it publishes its resources",
-			c.ID()))
-		return nil
-	}
-	proxy, err := r.connect(through)
-	if err != nil {
-		return err
-	}
-	defer proxy.Close()
+	return r.throughProxy(func(proxy *kcp.Client) error { return r.publishesBy(ctx, c, proxy) },
+		fmt.Sprintf("%s: no front-proxy can be reached, so it is not known whether it publishes its resources", c.ID()))
+}
+
+func (r *rollout) publishesBy(ctx context.Context, c *topology.Component, proxy *kcp.Client) error {
 	a := &agentstate.Agent{Component: c, Runtime: r.Runtime, Proxy: proxy, Now: r.Now}
 	if err := r.until(ctx, c, func() error { return r.withLog(ctx, c, a.Publishes(ctx)) }); err != nil {
 		return err
@@ -54,7 +47,7 @@ func (r *rollout) publishes(ctx context.Context, c *topology.Component) error {
 	if err := r.until(ctx, c, func() error { return a.Bound(ctx) }); err != nil {
 		return err
 	}
-	if err := r.endpoints(ctx, c, c, c.Agent.Bind...); err != nil {
+	if err := r.endpoints(ctx, proxy, c, c, c.Agent.Bind...); err != nil {
 		return err
 	}
 	return r.watches(ctx, c, a)

@@ -31,7 +31,10 @@ func (r *rollout) write(ctx context.Context, c *change, options PlanOptions) err
 		return nil
 	}
 	if c.Replicas > 0 {
-		if err := r.endpoints(ctx, c.Component, c.Component, c.Agent.Bind...); err != nil {
+		err := r.throughProxy(func(proxy *kcp.Client) error {
+			return r.endpoints(ctx, proxy, c.Component, c.Component, c.Agent.Bind...)
+		})
+		if err != nil {
 			return err
 		}
 	}
@@ -45,40 +48,25 @@ func (r *rollout) consumes(ctx context.Context, c *topology.Component) error {
 		if agent.Replicas == 0 || !topology.BindsAgent(c.Workspace.Workspace, &agent.Agent.Agent) {
 			continue
 		}
-		if err := r.consumesOf(ctx, c, agent); err != nil {
+		err := r.throughProxy(func(proxy *kcp.Client) error { return r.consumesOf(ctx, proxy, c, agent) })
+		if err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-func (r *rollout) consumesOf(ctx context.Context, c, agent *topology.Component) error {
-	through := r.frontProxy()
-	if through == nil {
-		return nil
-	}
-	if err := r.endpoints(ctx, c, agent, c.Workspace.Path); err != nil || !r.scope().includes(agent.ID()) {
+func (r *rollout) consumesOf(ctx context.Context, proxy *kcp.Client, c, agent *topology.Component) error {
+	if err := r.endpoints(ctx, proxy, c, agent, c.Workspace.Path); err != nil || !r.scope().includes(agent.ID()) {
 		return err
 	}
-	proxy, err := r.connect(through)
-	if err != nil {
-		return err
-	}
-	defer proxy.Close()
 	return r.watches(ctx, c, &agentstate.Agent{Component: agent, Runtime: r.Runtime, Proxy: proxy, Now: r.Now})
 }
 
 // endpoints waits, on behalf of c, until all shards with some consumers of an agent serve its APIExport.
-func (r *rollout) endpoints(ctx context.Context, c, agent *topology.Component, consumers ...string) error {
-	through := r.frontProxy()
-	if through == nil {
-		return nil
-	}
-	proxy, err := r.connect(through)
-	if err != nil {
-		return err
-	}
-	defer proxy.Close()
+func (r *rollout) endpoints(
+	ctx context.Context, proxy *kcp.Client, c, agent *topology.Component, consumers ...string,
+) error {
 	return r.until(ctx, c, func() error {
 		for _, consumer := range consumers {
 			if err := r.endpoint(ctx, proxy, agent, consumer); err != nil {

@@ -21,6 +21,22 @@ func (r *rollout) connect(c *topology.Component) (*kcp.Client, error) {
 	return kcp.Connect(r.Runtime, c, r.state, r.Now())
 }
 
+// throughProxy calls a function with a client of the front-proxy. If none can be reached, it only notes what is not
+// done.
+func (r *rollout) throughProxy(do func(proxy *kcp.Client) error, notDone ...string) error {
+	through := r.frontProxy()
+	if through == nil {
+		r.note(notDone...)
+		return nil
+	}
+	proxy, err := r.connect(through)
+	if err != nil {
+		return err
+	}
+	defer proxy.Close()
+	return do(proxy)
+}
+
 // gate asks a component itself whether it serves, and the root shard whether a shard is registered.
 func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	switch c.Kind {
@@ -93,19 +109,13 @@ func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
 	if len(c.Access.ClusterRoles) == 0 {
 		return nil
 	}
-	through := r.frontProxy()
-	if through == nil {
-		r.note(fmt.Sprintf("%s: no front-proxy can be reached, so its cluster roles are not bound yet", c.ID()))
-		return nil
+	bind := func(proxy *kcp.Client) error {
+		return r.until(ctx, c, func() error {
+			return proxy.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
+		})
 	}
-	proxy, err := r.connect(through)
-	if err != nil {
-		return err
-	}
-	defer proxy.Close()
-	return r.until(ctx, c, func() error {
-		return proxy.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
-	})
+	return r.throughProxy(bind,
+		fmt.Sprintf("%s: no front-proxy can be reached, so its cluster roles are not bound yet", c.ID()))
 }
 
 // until retries until it works or ctx ends, and reports why it does not work yet.
