@@ -13,17 +13,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
-	"github.com/kcpctl/kcpctl/internal/engine/check"
 )
 
 // agentLogLines is how many lines of an agent's log are read for the reason why it does not publish.
 const agentLogLines = 50
-
-// AgentRuntime is what shows whether an agent works.
-type AgentRuntime interface {
-	agentstate.Reader
-	check.LogReader
-}
 
 // publishes waits until an agent publishes its resources, accepts what the APIExport claims from its consumers, and
 // waits until they can use the APIs, and the agent finds the objects of all of them: also the objects on a shard that

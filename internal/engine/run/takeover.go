@@ -23,7 +23,7 @@ type Predecessor interface {
 // TakeOver removes a predecessor, once the setup serves.
 type TakeOver struct {
 	Topology    *topology.Topology
-	Runtime     UpRuntime
+	Runtime     Runtime
 	Predecessor Predecessor
 	// Name is the name of the predecessor in messages.
 	Name    string

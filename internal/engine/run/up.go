@@ -25,29 +25,10 @@ const (
 	stepAddresses    = "addresses"
 )
 
-// UpRuntime is what Up needs of a runtime.
-type UpRuntime interface {
-	check.Runtime
-	Reacher
-	Archive
-	Storer
-	Locker
-	RunReader
-	Planner
-	Applier
-	Prober
-	Replacer
-	Addresser
-	AgentRuntime
-	Finder
-	Deleter
-	Heir
-}
-
 // Up brings a setup up, or changes a running one. It can be interrupted at any moment and run again.
 type Up struct {
 	Topology *topology.Topology
-	Runtime  UpRuntime
+	Runtime  Runtime
 	// Setup is the setup file to remember once it is applied. Nil keeps the one that is remembered.
 	Setup []byte
 	// File is the text of the setup file.
