@@ -2,6 +2,7 @@ package inventory
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 
@@ -18,28 +19,15 @@ func (i *Inventory) encodeData(version string) (map[string][]byte, error) {
 	maps.DeleteFunc(data, func(key string, _ []byte) bool {
 		return key == clustersKey || key == ownerKey || key == recordKey || key == runKey || plan.IsHistory(key)
 	})
-	if err := i.encodeHistory(data); err != nil {
-		return nil, err
+	err := errors.Join(
+		i.encodeHistory(data),
+		encodeOver(data, i.secret.Data, clustersKey, i.Clusters, len(i.Clusters) > 0),
+		encodeOver(data, i.secret.Data, ownerKey, i.Owner, i.Owner.Installation != ""),
+		encodeOver(data, i.secret.Data, runKey, i.Run, i.Run != nil),
+	)
+	if err != nil || i.Record.Empty() {
+		return data, err
 	}
-	if len(i.Clusters) > 0 {
-		if err := encodeOver(data, i.secret.Data, clustersKey, i.Clusters); err != nil {
-			return nil, err
-		}
-	}
-	if i.Owner.Installation != "" {
-		if err := encodeOver(data, i.secret.Data, ownerKey, i.Owner); err != nil {
-			return nil, err
-		}
-	}
-	if i.Run != nil {
-		if err := encodeOver(data, i.secret.Data, runKey, i.Run); err != nil {
-			return nil, err
-		}
-	}
-	if i.Record.Empty() {
-		return data, nil
-	}
-	var err error
 	data[recordKey], err = i.Record.Encode(version, i.secret.Data[recordKey])
 	return data, err
 }
@@ -53,8 +41,12 @@ func (i *Inventory) encodeHistory(data map[string][]byte) error {
 	return err
 }
 
-// encodeOver writes a value into an entry. It keeps what only a later kcpctl knows of the previous one.
-func encodeOver[T any](data, previous map[string][]byte, key string, value T) error {
+// encodeOver writes a value, if there is one, into an entry. It keeps what only a later kcpctl knows of the previous
+// one.
+func encodeOver[T any](data, previous map[string][]byte, key string, value T, exists bool) error {
+	if !exists {
+		return nil
+	}
 	raw, err := json.Marshal(value)
 	if err == nil {
 		data[key], err = format.Keep[T](previous[key], raw)
