@@ -185,11 +185,12 @@ func (p *pods) waitReplaced(
 }
 
 // deletePod deletes a pod, unless it is gone or another one has its name.
-func deletePod(ctx context.Context, cl *cluster.Client, p *corev1.Pod) error {
-	err := cl.Resource(kind.Pods).Delete(ctx, p.Name,
-		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &p.UID}})
+func deletePod(ctx context.Context, cl *cluster.Client, p metav1.Object) error {
+	uid := p.GetUID()
+	err := cl.Resource(kind.Pods).Delete(ctx, p.GetName(),
+		metav1.DeleteOptions{Preconditions: &metav1.Preconditions{UID: &uid}})
 	if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
-		return cl.Explain(err, "delete Pod/%s/%s", cl.Namespace, p.Name)
+		return cl.Explain(err, "delete Pod/%s/%s", cl.Namespace, p.GetName())
 	}
 	return nil
 }

@@ -136,11 +136,7 @@ func (r *restorerPods) replace(ctx context.Context, cl *cluster.Client, name str
 
 // removePod deletes a pod by its UID, and waits until it is gone: two pods must not write to one volume.
 func removePod(ctx context.Context, cl *cluster.Client, o *unstructured.Unstructured) error {
-	pod := &corev1.Pod{}
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object, pod); err != nil {
-		return err
-	}
-	if err := deletePod(ctx, cl, pod); err != nil {
+	if err := deletePod(ctx, cl, o); err != nil {
 		return err
 	}
 	return cl.WaitGone(ctx, kind.Pod, o)

@@ -126,15 +126,11 @@ func (c *Cluster) Secret(ctx context.Context, name string) (map[string][]byte, e
 	if err := c.client.Connect(ctx); err != nil {
 		return nil, err
 	}
-	live, err := c.client.Get(ctx, kind.Secret, name)
-	if live == nil || err != nil {
+	secret, err := c.client.Secret(ctx, name)
+	if secret == nil || err != nil {
 		return nil, err
 	}
-	var s corev1.Secret
-	if err := runtime.DefaultUnstructuredConverter.FromUnstructured(live.Object, &s); err != nil {
-		return nil, fmt.Errorf("read Secret %s: %w", name, err)
-	}
-	return s.Data, nil
+	return secret.Data, nil
 }
 
 // StorageClasses returns the names of the storage classes, the default ones first, and the number of default ones.
