@@ -36,7 +36,7 @@ func (x *removal) drain(ctx context.Context) error {
 	if err := x.Runtime.Begin(ctx, &plan.Plan{Stale: true}, x.known); err != nil {
 		return x.fail(step, err)
 	}
-	if err := x.root.BindMigration(ctx, func(reason string) { x.step(step, Running, reason) }); err != nil {
+	if err := x.mover.root.BindMigration(ctx, func(reason string) { x.step(step, Running, reason) }); err != nil {
 		return x.fail(step, err)
 	}
 	if d.moved, err = x.mover.complete(ctx, d.to, d.report); err != nil {
@@ -45,7 +45,7 @@ func (x *removal) drain(ctx context.Context) error {
 	if err := d.empty(ctx); err != nil {
 		return x.fail(step, err)
 	}
-	if err := x.root.UnbindMigration(ctx); err != nil {
+	if err := x.mover.root.UnbindMigration(ctx); err != nil {
 		return x.fail(step, err)
 	}
 	x.step(step, Done, count(d.moved, "logical cluster", "logical clusters")+" moved")
@@ -57,7 +57,7 @@ func (x *removal) newDrain(ctx context.Context) (*drain, error) {
 	d := &drain{removal: x, c: x.Topology.Component(x.id()), report: x.mover.asOneStep(x.stepOf(stepDrain))}
 	err := x.mover.canMigrate(ctx, d.c)
 	if err == nil {
-		d.from, err = x.connect(d.c)
+		d.from, err = x.mover.connect(d.c)
 	}
 	if err == nil {
 		d.to, err = x.mover.destinations(ctx)

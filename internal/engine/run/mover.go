@@ -55,13 +55,20 @@ type mover struct {
 	ends map[string]*moveEnd
 }
 
-// newMover returns a mover for a kcp whose registered shards are known.
-func newMover(m mover) *mover {
+// newMover returns a mover for a kcp. It reads the registered shards from the root shard.
+func newMover(ctx context.Context, m mover) (*mover, error) {
+	var err error
+	if m.root, err = m.connect(m.topology.Root()); err != nil {
+		return nil, err
+	}
+	if m.shards, err = m.root.Shards(ctx); err != nil {
+		return nil, clierr.New(clierr.NotReady, "run kcpctl up first", "the root shard does not answer: %w", err)
+	}
 	m.ends = map[string]*moveEnd{}
 	for _, c := range m.topology.Shards() {
 		m.ends[c.ShardName()] = &moveEnd{shard: c}
 	}
-	return &m
+	return &m, nil
 }
 
 // WorkspaceMove is a workspace that moves to another shard.

@@ -101,13 +101,9 @@ func (r *Moves) read(ctx context.Context) (*whole, error) {
 	if r.known, m.state, err = loadInstallation(ctx, r.Runtime); err != nil {
 		return nil, err
 	}
-	if m.root, err = m.connect(r.Topology.Root()); err != nil {
+	if r.mover, err = newMover(ctx, m); err != nil {
 		return nil, err
 	}
-	if m.shards, err = m.root.Shards(ctx); err != nil {
-		return nil, clierr.New(clierr.NotReady, "run kcpctl up first", "the root shard does not answer: %w", err)
-	}
-	r.mover = newMover(m)
 	w, err := r.whole(ctx)
 	if err == nil && !w.bound {
 		err = r.mayBegin(len(w.moves))

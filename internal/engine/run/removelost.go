@@ -96,7 +96,7 @@ func (x *removal) workspaces(ctx context.Context) ([]kcp.Workspace, error) {
 	if err != nil {
 		return nil, err
 	}
-	identity, err := workspaceIdentity(ctx, x.root)
+	identity, err := workspaceIdentity(ctx, x.mover.root)
 	if err != nil {
 		return nil, err
 	}

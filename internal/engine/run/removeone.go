@@ -59,7 +59,7 @@ func (x *removal) isShard() bool {
 
 // registered is the index of the shard among the registered ones; -1 if it is not registered.
 func (x *removal) registered() int {
-	return slices.IndexFunc(x.shards, func(s kcp.Shard) bool { return s.Name == x.name })
+	return slices.IndexFunc(x.mover.shards, func(s kcp.Shard) bool { return s.Name == x.name })
 }
 
 // undoTime limits how long undoing a cordon may take when the run ends anyway.
@@ -136,12 +136,12 @@ func (x *removal) begin() error {
 }
 
 func (x *removal) cordon(ctx context.Context) error {
-	if at := x.registered(); x.settled || at < 0 || x.shards[at].Cordoned {
+	if at := x.registered(); x.settled || at < 0 || x.mover.shards[at].Cordoned {
 		return nil
 	}
 	step := x.stepOf(stepCordon)
 	x.step(step, Running, "")
-	if err := x.root.Cordon(ctx, x.name, true); err != nil {
+	if err := x.mover.root.Cordon(ctx, x.name, true); err != nil {
 		return x.fail(step, err)
 	}
 	x.cordoned = true
@@ -151,7 +151,7 @@ func (x *removal) cordon(ctx context.Context) error {
 
 func (x *removal) uncordon(ctx context.Context) {
 	step := x.stepOf(stepCordon)
-	if err := x.root.Cordon(ctx, x.name, false); err != nil {
+	if err := x.mover.root.Cordon(ctx, x.name, false); err != nil {
 		x.step(step, Failed, fmt.Sprintf("shard %s stays cordoned: kcpctl uncordon %[1]s", x.name))
 		return
 	}
@@ -182,7 +182,7 @@ func (x *removal) inspect(ctx context.Context) error {
 	}
 	c, step := x.Topology.Component(x.id()), x.stepOf(stepContents)
 	x.step(step, Running, "")
-	client, err := x.connect(c)
+	client, err := x.mover.connect(c)
 	if err == nil {
 		x.clusters, err = x.ended(ctx, client)
 	}
@@ -209,7 +209,7 @@ func (x *removal) look(ctx context.Context) error {
 	if err := x.begin(); err != nil || x.settled {
 		return err
 	}
-	client, err := x.connect(x.Topology.Component(x.id()))
+	client, err := x.mover.connect(x.Topology.Component(x.id()))
 	var clusters []kcp.LogicalCluster
 	if err == nil {
 		clusters, err = client.LogicalClusters(ctx)
@@ -231,7 +231,7 @@ func (x *removal) release(ctx context.Context) error {
 		return nil
 	}
 	if x.Drain {
-		begun, err := x.root.MigrationBound(ctx)
+		begun, err := x.mover.root.MigrationBound(ctx)
 		if err == nil && !begun {
 			err = x.mover.mayBegin(len(x.clusters))
 		}
@@ -301,9 +301,9 @@ func (r *RemoveShards) register(ctx context.Context, all []*removal) error {
 	var errs []error
 	for _, x := range all {
 		if at := x.registered(); at >= 0 {
-			s := x.shards[at]
+			s := x.mover.shards[at]
 			s.Cordoned = s.Cordoned || x.moving
-			errs = append(errs, x.root.RegisterShard(ctx, s))
+			errs = append(errs, x.mover.root.RegisterShard(ctx, s))
 		}
 	}
 	return errors.Join(errs...)
@@ -314,13 +314,13 @@ func (r *RemoveShards) register(ctx context.Context, all []*removal) error {
 func (x *removal) unregister(ctx context.Context) error {
 	x.step(stepShard, Running, "")
 	at, c := x.registered(), x.Topology.Component(x.id())
-	if err := x.root.DeleteShard(ctx, x.name); err != nil {
+	if err := x.mover.root.DeleteShard(ctx, x.name); err != nil {
 		return err
 	}
 	if at < 0 || c == nil || !x.verified {
 		return nil
 	}
-	client, err := x.connect(c)
+	client, err := x.mover.connect(c)
 	if err != nil {
 		return err
 	}
@@ -339,7 +339,7 @@ func (x *removal) delete(ctx context.Context) error {
 			return err
 		}
 		// A process that was restarted in the meantime has registered again.
-		if err := x.root.DeleteShard(ctx, x.name); err != nil {
+		if err := x.mover.root.DeleteShard(ctx, x.name); err != nil {
 			return x.fail(stepShard, err)
 		}
 	}

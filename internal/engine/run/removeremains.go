@@ -20,12 +20,11 @@ type peer struct {
 // peers returns the registered shards of the setup without those that are removed.
 func (r *RemoveShards) peers() ([]peer, error) {
 	var out []peer
-	for _, c := range r.Topology.Shards() {
-		registered := slices.ContainsFunc(r.shards, func(s kcp.Shard) bool { return s.Name == c.ShardName() })
-		if slices.Contains(r.Names, c.ShardName()) || !registered {
+	for _, c := range r.mover.registered() {
+		if slices.Contains(r.Names, c.ShardName()) {
 			continue
 		}
-		client, err := r.connect(c)
+		client, err := r.mover.connect(c)
 		if err != nil {
 			return nil, err
 		}
@@ -49,7 +48,7 @@ func (x *removal) hasRemains(ctx context.Context) bool {
 
 // isCached reports whether the cache has entries of the shard.
 func (x *removal) isCached(ctx context.Context) bool {
-	client, err := x.connect(x.Topology.CacheHolder())
+	client, err := x.mover.connect(x.Topology.CacheHolder())
 	if err != nil {
 		return false
 	}
@@ -62,7 +61,7 @@ func (x *removal) isCached(ctx context.Context) bool {
 func (r *RemoveShards) clearCache(ctx context.Context) error {
 	r.step(stepCache, Running, "")
 	holder := r.Topology.CacheHolder()
-	client, err := r.connect(holder)
+	client, err := r.mover.connect(holder)
 	if err != nil {
 		return err
 	}
@@ -143,7 +142,7 @@ func (x *removal) awaitWorkspaces(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	identity, err := workspaceIdentity(ctx, x.root)
+	identity, err := workspaceIdentity(ctx, x.mover.root)
 	if err != nil {
 		return err
 	}

@@ -71,12 +71,10 @@ type RemoveShards struct {
 	Timeout time.Duration
 
 	*reporter
-	known  *record.Record
-	state  *pki.State
-	root   *kcp.Client
-	shards []kcp.Shard
+	known *record.Record
 	// left are the clusters that cannot be reached.
-	left  []plan.Unreachable
+	left []plan.Unreachable
+	// mover has the clients and the registered shards.
 	mover *mover
 }
 
@@ -176,25 +174,20 @@ func (r *RemoveShards) read(ctx context.Context) ([]plan.Item, error) {
 	if err := r.leaveOut(ctx); err != nil {
 		return nil, err
 	}
-	var err error
-	if r.known, r.state, err = loadInstallation(ctx, r.Runtime); err != nil {
+	known, state, err := loadInstallation(ctx, r.Runtime)
+	if err != nil {
 		return nil, err
 	}
+	r.known = known
 	objects, err := r.Runtime.Objects(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if r.root, err = r.connect(r.Topology.Root()); err != nil {
-		return nil, err
-	}
-	if r.shards, err = r.root.Shards(ctx); err != nil {
-		return nil, clierr.New(clierr.NotReady, "run kcpctl up first", "the root shard does not answer: %w", err)
-	}
-	r.mover = newMover(mover{
-		reporter: r.reporter, MoveOptions: r.MoveOptions, topology: r.Topology, runtime: r.Runtime, state: r.state,
-		root: r.root, shards: r.shards, leaving: r.Names,
+	r.mover, err = newMover(ctx, mover{
+		reporter: r.reporter, MoveOptions: r.MoveOptions, topology: r.Topology, runtime: r.Runtime, state: state,
+		leaving: r.Names,
 	})
-	return objects, nil
+	return objects, err
 }
 
 // remove does the rest of the removal once the shards are empty. An earlier run may have done some of it.
@@ -269,9 +262,4 @@ func (r *RemoveShards) forget(ctx context.Context) error {
 		}
 	}
 	return r.Runtime.Store().DeleteLeaves(ctx, keys)
-}
-
-// connect returns an administrator's client of a component.
-func (r *RemoveShards) connect(c *topology.Component) (*kcp.Client, error) {
-	return kcp.Connect(r.Runtime, c, r.state, r.Now())
 }
