@@ -14,14 +14,14 @@ import (
 	"k8s.io/apimachinery/pkg/util/validation"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
 const (
-	// cacheDefinitionShard and cacheDefinitionCluster are where the cache server keeps the definitions of the resources
-	// that shards can replicate to it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
-	cacheDefinitionShard   = "system:cache:server"
-	cacheDefinitionCluster = "system:system-crds"
+	// cacheDefinitionShard is where the cache server keeps the definitions of the resources that shards can replicate
+	// to it (kcp: pkg/cache/server/bootstrap). It has no discovery of its groups.
+	cacheDefinitionShard = "system:cache:server"
 	// shardAnnotation is the shard of an object of the cache. The server derives it from where it stores the object.
 	shardAnnotation = "kcp.io/shard"
 
@@ -32,8 +32,7 @@ const (
 )
 
 var (
-	definitionResource = schema.GroupVersionResource{Group: "apiextensions.k8s.io", Version: "v1",
-		Resource: "customresourcedefinitions"}
+	definitionResource = kind.CustomResourceDefinition.GVR()
 	// publishedResource are the CachedResources, by which a workspace publishes one of its resources (kcp:
 	// pkg/reconciler/cache/cachedresources).
 	publishedResource = schema.GroupResource{Group: "cache.kcp.io", Resource: "cachedresources"}
@@ -120,7 +119,7 @@ func checkShardName(shard string) error {
 // cacheResources returns the resources that a shard can have in the cache. Those that CachedResources publish come
 // first: the cache server serves them only while it has the CachedResources, which come last.
 func (c *Client) cacheResources(ctx context.Context, shard string) ([]schema.GroupVersionResource, error) {
-	at := c.cacheAt(cacheDefinitionShard, cacheDefinitionCluster)
+	at := c.cacheAt(cacheDefinitionShard, systemCluster)
 	definitions, err := at.Resource(definitionResource).List(ctx, metav1.ListOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("list the resources of the cache: %w", err)

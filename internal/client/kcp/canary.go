@@ -22,9 +22,7 @@ import (
 
 const (
 	// canaryLabel is on the workspaces of canaries, with the name of the shard.
-	canaryLabel = "kcpctl.dev/canary"
-	// shardLabel is the label that every Shard object has (kcp: pkg/server/server.go).
-	shardLabel   = "name"
+	canaryLabel  = "kcpctl.dev/canary"
 	pollInterval = 200 * time.Millisecond
 	// rescheduleAfter is how long the scheduler leaves a workspace alone before it is made to try again.
 	rescheduleAfter = time.Second
@@ -151,7 +149,7 @@ func canaryWorkspace(name, shard string) *unstructured.Unstructured {
 	w.SetLabels(map[string]string{canaryLabel: shard})
 	w.Object["spec"] = map[string]any{
 		"type":     map[string]any{"name": "universal", "path": RootWorkspace},
-		"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{shardLabel: shard}}},
+		"location": map[string]any{"selector": map[string]any{"matchLabels": map[string]any{nameLabel: shard}}},
 	}
 	return w
 }

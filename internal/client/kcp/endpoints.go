@@ -19,8 +19,8 @@ import (
 )
 
 const (
-	// systemCluster is the logical cluster of every shard with the definitions of kcp's own APIs (kcp:
-	// config/system-crds).
+	// systemCluster is the logical cluster with the definitions of kcp's own APIs on every shard (kcp:
+	// config/system-crds), and with the definitions of the resources of the cache on the cache server.
 	systemCluster = "system:system-crds"
 	// endpointSlices is the suffix of the resources in which shards list their endpoints of an API:
 	// apiexportendpointslices and, depending on the release, cachedresourceendpointslices or

@@ -10,12 +10,13 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // systemCRDClusters are the logical clusters of the CRDs that kcp itself creates when it starts: its own CRDs, and the
 // CRDs of APIBindings (kcp: pkg/server/apiextensions.go, pkg/reconciler/apis/apibinding/apibinding_controller.go).
-var systemCRDClusters = []string{"system:system-crds", "system:bound-crds"}
+var systemCRDClusters = []string{systemCluster, "system:bound-crds"}
 
 // creationDelay is how long creations of objects are delayed after their CRD was established (apiextensions:
 // pkg/apiserver/customresource_handler.go), rounded up to whole seconds.
@@ -74,6 +75,7 @@ func setEstablished(ctx context.Context, at dynamic.Interface, crd *unstructured
 		"lastTransitionTime": time.Now().Add(-creationDelay).UTC().Format(time.RFC3339),
 	})
 	if unstructured.SetNestedSlice(crd.Object, conditions, "status", "conditions") == nil {
-		_, _ = at.Resource(definitionResource).UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: "kcpctl"})
+		definitions := at.Resource(definitionResource)
+		_, _ = definitions.UpdateStatus(ctx, crd, metav1.UpdateOptions{FieldManager: object.FieldManager})
 	}
 }

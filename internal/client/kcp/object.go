@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
@@ -24,12 +25,6 @@ import (
 
 // ErrNotServed means that a workspace does not serve the API of an object.
 var ErrNotServed = errors.New("the workspace does not serve this API")
-
-// rbac are the kinds of permissions without a namespace, with their resources.
-var rbac = map[schema.GroupKind]string{
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRole"}:        "clusterroles",
-	{Group: "rbac.authorization.k8s.io", Kind: "ClusterRoleBinding"}: "clusterrolebindings",
-}
 
 // clusterScoped returns the resource of a kind that every workspace serves and that has no namespace. Others are looked
 // up in the workspace.
@@ -39,8 +34,12 @@ func clusterScoped(k schema.GroupKind) (resource string, ok bool) {
 			return a.Resource, true
 		}
 	}
-	resource, ok = rbac[k]
-	return resource, ok
+	for _, r := range []kind.Kind{kind.ClusterRole, kind.ClusterRoleBinding} {
+		if r.GroupKind() == k {
+			return r.Resource, true
+		}
+	}
+	return "", false
 }
 
 // Object returns an object in a workspace, or nil if it does not exist.

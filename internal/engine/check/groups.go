@@ -4,14 +4,13 @@ import (
 	"context"
 	"slices"
 
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
-// groupAdmin is a group with all permissions in kcp that front-proxies do not remove (kcp:
-// pkg/proxy/options/authentication.go). A setup file cannot add it to dropGroups, because kcpctl itself uses it.
-const groupAdmin = "system:kcp:admin"
-
-// issuersOfGroups looks for issuers that can put their users into any group.
+// issuersOfGroups looks for issuers that can put their users into any group, such as the group of administrators, which
+// front-proxies do not remove (kcp: pkg/proxy/options/authentication.go). A setup file cannot add it to dropGroups,
+// because kcpctl itself uses it.
 func issuersOfGroups(_ context.Context, s *Subject) (o outcome) {
 	var issuers []string
 	at := map[string][]string{}
@@ -28,7 +27,7 @@ func issuersOfGroups(_ context.Context, s *Subject) (o outcome) {
 		}
 	}
 	for _, issuer := range issuers {
-		o.warn("%s can put its users into any group, such as %s, at %s", issuer, groupAdmin, list(at[issuer]))
+		o.warn("%s can put its users into any group, such as %s, at %s", issuer, pki.GroupAdmin, list(at[issuer]))
 	}
 	return o
 }

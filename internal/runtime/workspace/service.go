@@ -8,6 +8,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -149,7 +150,7 @@ func (r *Runtime) purgeNamespace(ctx context.Context, place, name string) error 
 	if err != nil {
 		return err
 	}
-	at := plan.Ref{Workspace: place, GroupVersionKind: namespaceKind, Name: name}
+	at := plan.Ref{Workspace: place, GroupVersionKind: kind.Namespace.GroupVersionKind, Name: name}
 	ns, err := s.object(ctx, at)
 	if cannotAnswer(at, err) || errors.As(err, new(configError)) { // the user has agreed to leave its objects behind
 		r.notify(fmt.Sprintf("Namespace/%s in %s stays: %v", name, place, err))
@@ -168,5 +169,3 @@ func (r *Runtime) purgeNamespace(ctx context.Context, place, name string) error 
 	}
 	return err
 }
-
-var namespaceKind = schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}

@@ -12,10 +12,10 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/client-go/tools/clientcmd"
 	clientcmdapi "k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -26,8 +26,6 @@ const contextName = "cluster"
 
 // renewBefore is the part of a token's life that is left when it is renewed: a third.
 const renewBefore = 3
-
-var accountKind = schema.GroupVersionKind{Version: "v1", Kind: "ServiceAccount"}
 
 // Issue returns a kubeconfig with a token of a ServiceAccount (TokenRequest). The API server may limit how long the
 // token is valid.
@@ -43,8 +41,8 @@ func (c *Client) Issue(ctx context.Context, namespace, account string, validity 
 	if err := c.connect(ctx); err != nil {
 		return nil, err
 	}
-	out, err := c.resource(plan.Ref{GroupVersionKind: accountKind, Namespace: namespace}).Create(ctx, request,
-		metav1.CreateOptions{}, "token")
+	accounts := c.resource(plan.Ref{GroupVersionKind: kind.ServiceAccount.GroupVersionKind, Namespace: namespace})
+	out, err := accounts.Create(ctx, request, metav1.CreateOptions{}, "token")
 	if err != nil {
 		return nil, c.in(fmt.Errorf("request a token of ServiceAccount %s/%s: %w", namespace, account, err))
 	}
@@ -76,7 +74,8 @@ func (c *Client) Fits(ctx context.Context, content []byte, namespace, account st
 	if err != nil || t.due(c.now()) {
 		return false
 	}
-	live, err := c.Object(ctx, plan.Ref{GroupVersionKind: accountKind, Namespace: namespace, Name: account})
+	live, err := c.Object(ctx, plan.Ref{GroupVersionKind: kind.ServiceAccount.GroupVersionKind,
+		Namespace: namespace, Name: account})
 	return err != nil || live != nil && string(live.GetUID()) == t.Kubernetes.ServiceAccount.UID
 }
 
