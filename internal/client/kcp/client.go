@@ -21,7 +21,6 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 )
 
@@ -98,7 +97,6 @@ var (
 	logicalClusterResource = kcpapi.LogicalCluster.GVR()
 	workspaceResource      = kcpapi.Workspace.GVR()
 	exportResource         = kcpapi.APIExport.GroupResource().WithVersion("v1alpha1") // which every release serves
-	bindingResource        = kind.ClusterRoleBinding.GVR()
 )
 
 // RootWorkspace is the path of the workspace above all others, which holds the Shard objects.

@@ -7,24 +7,9 @@ import (
 	"slices"
 	"strings"
 
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/dynamic"
-
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
-)
-
-// The annotations of a LogicalCluster.
-const (
-	// movingAnnotation marks a logical cluster that kcpctl has closed. Its value is the shard that it moves to.
-	movingAnnotation = "kcpctl.dev/moving"
-	// migratingAnnotation is the LogicalClusterMigration that moves it. kcp sets it (kcp:
-	// pkg/reconciler/migration/logicalclustermigration/controller.go).
-	migratingAnnotation = "internal.kcp.io/migrating"
-	// inactiveAnnotation stops all requests to it, also from its migration (kcp:
-	// pkg/server/filters/inactivelogicalcluster.go).
-	inactiveAnnotation = "core.kcp.io/inactive"
 )
 
 // The phases of a LogicalCluster.
@@ -97,19 +82,6 @@ func (c *Client) mergeCluster(ctx context.Context, cluster string, patch map[str
 	at := c.clusterResource(cluster)
 	_, err := mergepatch.Send(ctx, at, object.FieldManager, kcpapi.LogicalClusterName, "", patch, subresources...)
 	return err
-}
-
-// Cluster returns a logical cluster on the client's server.
-func (c *Client) Cluster(ctx context.Context, cluster string) (LogicalCluster, error) {
-	o, err := c.clusterResource(cluster).Get(ctx, kcpapi.LogicalClusterName, metav1.GetOptions{})
-	if err != nil {
-		return LogicalCluster{}, err
-	}
-	return LogicalClusterOf(o), nil
-}
-
-func (c *Client) clusterResource(cluster string) dynamic.ResourceInterface {
-	return c.workspace(cluster).Resource(logicalClusterResource)
 }
 
 // isClosed reports whether the client's server refuses a request to a logical cluster for what it is closed by, or

@@ -42,6 +42,12 @@ func withReason(phase string, o *unstructured.Unstructured) string {
 	return phase
 }
 
+// phaseOf returns the phase of the status of an object.
+func phaseOf(o *unstructured.Unstructured) string {
+	phase, _, _ := unstructured.NestedString(o.Object, "status", "phase")
+	return phase
+}
+
 // isTrue reports whether an object has a condition that is true.
 func isTrue(o *unstructured.Unstructured, kind string) bool {
 	return slices.ContainsFunc(conditionsOf(o), func(c condition) bool { return c.kind == kind && c.status == "True" })

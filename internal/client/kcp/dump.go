@@ -97,6 +97,9 @@ func (c *Client) dumpPage(ctx context.Context, cluster, from string, out content
 	return answer.Status.Continue, nil
 }
 
+// contentAnnotation of a migration has the content of its logical cluster before it is copied.
+const contentAnnotation = "kcpctl.dev/content"
+
 // mostNoted is the number of entries of which an annotation has room for the digests.
 const mostNoted = 20_000
 

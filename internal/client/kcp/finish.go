@@ -19,9 +19,6 @@ const (
 	originCleaned = "OriginCleaned"
 )
 
-// contentAnnotation of a migration has the content of its logical cluster before it is copied.
-const contentAnnotation = "kcpctl.dev/content"
-
 // recallTime is how long a restarted shard has to notice a move again.
 const recallTime = 2 * time.Minute
 

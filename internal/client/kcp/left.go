@@ -9,21 +9,6 @@ import (
 	"strings"
 )
 
-// leftAnnotation is on a LogicalCluster, with the shards that it has left by a move, and when their processes started,
-// in JSON. kcp v0.32 cancels the requests to a logical cluster in the process that it leaves, and never ends that. A
-// logical cluster that moves back gets no answers from it (kcp: pkg/reconciler/migration/logicalclustermigration,
-// cancelLogicalClusterConnections).
-const leftAnnotation = "kcpctl.dev/left"
-
-// leftOf decodes the annotation. A value that kcpctl has not written counts as none.
-func leftOf(notes map[string]string) map[string]string {
-	out := map[string]string{}
-	if json.Unmarshal([]byte(notes[leftAnnotation]), &out) != nil {
-		return nil
-	}
-	return out
-}
-
 // CannotServe reports whether a shard process that started at a time refuses the requests to the logical cluster,
 // because it has left the process.
 func (l LogicalCluster) CannotServe(shard, started string) bool {

@@ -3,16 +3,37 @@ package kcp
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"slices"
 	"strings"
 
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 )
 
 // wildcard stands for all logical clusters of a shard.
 const wildcard = "*"
+
+// The annotations of a LogicalCluster.
+const (
+	// movingAnnotation marks a logical cluster that kcpctl has closed. Its value is the shard that it moves to.
+	movingAnnotation = "kcpctl.dev/moving"
+	// migratingAnnotation is the LogicalClusterMigration that moves it. kcp sets it (kcp:
+	// pkg/reconciler/migration/logicalclustermigration/controller.go).
+	migratingAnnotation = "internal.kcp.io/migrating"
+	// inactiveAnnotation stops all requests to it, also from its migration (kcp:
+	// pkg/server/filters/inactivelogicalcluster.go).
+	inactiveAnnotation = "core.kcp.io/inactive"
+)
+
+// leftAnnotation is on a LogicalCluster, with the shards that it has left by a move, and when their processes started,
+// in JSON. kcp v0.32 cancels the requests to a logical cluster in the process that it leaves, and never ends that. A
+// logical cluster that moves back gets no answers from it (kcp: pkg/reconciler/migration/logicalclustermigration,
+// cancelLogicalClusterConnections).
+const leftAnnotation = "kcpctl.dev/left"
 
 // LogicalCluster is a logical cluster on a shard, which holds the content of a workspace.
 type LogicalCluster struct {
@@ -83,4 +104,26 @@ func LogicalClusterOf(o *unstructured.Unstructured) LogicalCluster {
 		l.Workspace = WorkspaceRef{text("spec", "owner", "cluster"), text("spec", "owner", "name")}
 	}
 	return l
+}
+
+// leftOf decodes the annotation. A value that kcpctl has not written counts as none.
+func leftOf(notes map[string]string) map[string]string {
+	out := map[string]string{}
+	if json.Unmarshal([]byte(notes[leftAnnotation]), &out) != nil {
+		return nil
+	}
+	return out
+}
+
+// Cluster returns a logical cluster on the client's server.
+func (c *Client) Cluster(ctx context.Context, cluster string) (LogicalCluster, error) {
+	o, err := c.clusterResource(cluster).Get(ctx, kcpapi.LogicalClusterName, metav1.GetOptions{})
+	if err != nil {
+		return LogicalCluster{}, err
+	}
+	return LogicalClusterOf(o), nil
+}
+
+func (c *Client) clusterResource(cluster string) dynamic.ResourceInterface {
+	return c.workspace(cluster).Resource(logicalClusterResource)
 }

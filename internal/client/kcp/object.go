@@ -157,27 +157,6 @@ func (c *Client) discover(ctx context.Context, p plan.Ref) (metav1.APIResource, 
 	return metav1.APIResource{}, fmt.Errorf("%s: %w", p.GroupVersionKind, ErrNotServed)
 }
 
-// WorkspaceReady returns what a workspace that is not ready waits for.
-func WorkspaceReady(workspace *unstructured.Unstructured) error { return workspaceReady(workspace) }
-
-// WorkspaceShard returns the shard that a workspace was scheduled to, also if it is not one of shards. Before kcp
-// v0.32, only one of shards is found. It is empty if the shard is not known.
-func WorkspaceShard(workspace *unstructured.Unstructured, shards []string) string {
-	if name := workspace.GetAnnotations()[onShardAnnotation]; name != "" {
-		return name
-	}
-	i := slices.IndexFunc(shards, func(s string) bool { return isOnShard(workspace, s) })
-	if i < 0 {
-		return ""
-	}
-	return shards[i]
-}
-
-// AwaitWorkspace waits until a workspace is Ready or ctx ends, and reports what it waits for.
-func (c *Client) AwaitWorkspace(ctx context.Context, parent, name string, report func(reason string)) error {
-	return awaitReady(ctx, c.workspace(parent).Resource(workspaceResource), name, 0, report)
-}
-
 // BindingReady returns what an APIBinding that is not bound waits for.
 func BindingReady(binding *unstructured.Unstructured) error {
 	phase := phaseOf(binding)

@@ -12,7 +12,6 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/client-go/dynamic"
 
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
@@ -82,19 +81,6 @@ func (c *Client) Shard(ctx context.Context, name string) (Shard, error) {
 
 // identifiedExports are the APIExports whose identities other servers request while they start.
 var identifiedExports = []string{"shards.core.kcp.io", tenancyExport, "topology.kcp.io"}
-
-// exportIdentity returns the identity of an APIExport. It fails if the APIExport has no identity yet.
-func exportIdentity(ctx context.Context, workspace dynamic.Interface, export string) (string, error) {
-	o, err := workspace.Resource(exportResource).Get(ctx, export, metav1.GetOptions{})
-	if err != nil {
-		return "", err
-	}
-	hash, _, _ := unstructured.NestedString(o.Object, "status", "identityHash")
-	if hash == "" {
-		return "", fmt.Errorf("APIExport %s has no identity yet", export)
-	}
-	return hash, nil
-}
 
 // Identified returns nil if the root shard serves what other shards and front-proxies request while they start: the
 // identities of kcp's own APIs (kcp: pkg/server/bootstrap/identity.go). It does so well before it is ready.
