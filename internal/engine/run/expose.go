@@ -13,12 +13,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
-// Addresser tells which addresses clusters have assigned to components.
-type Addresser interface {
-	// Addresses returns what is assigned to components now, by their IDs.
-	Addresses(ctx context.Context, of []*topology.Component) (map[topology.ID]Assigned, error)
-}
-
 // Assigned has the addresses that a cluster has assigned to a component that is exposed.
 type Assigned struct {
 	// Hosts are the addresses of its load balancer, of its Ingress, or of the nodes, in the order of preference.

@@ -16,17 +16,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// Heir reads the installation of kcp-operator that a setup takes over.
-type Heir interface {
-	// Belong fails if a live object does not belong to the installation from which the setup was imported.
-	Belong(ctx context.Context, live []plan.Item) error
-	// Inherited returns the authorities and the keys of that installation.
-	Inherited(ctx context.Context) (*pki.State, error)
-	// InheritedRelease returns the release of kcp that the servers behind one of its Services run. It is empty if they
-	// do not exist, or if their image does not say.
-	InheritedRelease(ctx context.Context, service plan.Item) (string, error)
-}
-
 // inherits refuses a plan that takes Services over from kcp-operator while the setup has other authorities than their
 // installation: kubeconfigs, certificates and tokens of its clients would end. Nothing that cannot be read counts as
 // equal.

@@ -298,3 +298,21 @@ func whereabouts(all []located, cluster string) string {
 	}
 	return strings.Join(on, " and ")
 }
+
+// rerun ends the next step of a removal that stopped before it changed anything.
+const rerun = ", then run the command again"
+
+// workspaceIdentity returns the identity of the API of Workspaces.
+func workspaceIdentity(ctx context.Context, root *kcp.Client) (string, error) {
+	identity, err := root.WorkspaceIdentity(ctx)
+	if err != nil {
+		return "", clierr.New(clierr.NotReady, "see with kcpctl status that the root shard is ready"+rerun,
+			"cannot list workspaces: %w", err)
+	}
+	return identity, nil
+}
+
+func cannotListWorkspaces(at topology.ID, err error) error {
+	return clierr.New(clierr.NotReady, "see with kcpctl status that "+string(at)+" is ready"+rerun,
+		"cannot list the workspaces on %s: %w", at, err)
+}

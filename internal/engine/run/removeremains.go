@@ -118,24 +118,6 @@ func (x *removal) awaitRelease(ctx context.Context) error {
 	return nil
 }
 
-// rerun ends the next step of a removal that stopped before it changed anything.
-const rerun = ", then run the command again"
-
-// workspaceIdentity returns the identity of the API of Workspaces.
-func workspaceIdentity(ctx context.Context, root *kcp.Client) (string, error) {
-	identity, err := root.WorkspaceIdentity(ctx)
-	if err != nil {
-		return "", clierr.New(clierr.NotReady, "see with kcpctl status that the root shard is ready"+rerun,
-			"cannot list workspaces: %w", err)
-	}
-	return identity, nil
-}
-
-func cannotListWorkspaces(at topology.ID, err error) error {
-	return clierr.New(clierr.NotReady, "see with kcpctl status that "+string(at)+" is ready"+rerun,
-		"cannot list the workspaces on %s: %w", at, err)
-}
-
 // awaitWorkspaces waits until none of the shard's workspaces is being deleted.
 func (x *removal) awaitWorkspaces(ctx context.Context) error {
 	peers, err := x.peers()

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"net"
 
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
@@ -155,6 +157,30 @@ type Replacer interface {
 type Scaler interface {
 	// Scale sets the number of replicas of a component until the next Apply. It does not wait for them.
 	Scale(ctx context.Context, c *topology.Component, replicas int32) error
+}
+
+// Finder finds objects that components have made themselves.
+type Finder interface {
+	// Find returns the objects of the kind of a reference on its cluster, in its namespace: the one with its name, or
+	// without a name all that match a label selector.
+	Find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error)
+}
+
+// Addresser tells which addresses clusters have assigned to components.
+type Addresser interface {
+	// Addresses returns what is assigned to components now, by their IDs.
+	Addresses(ctx context.Context, of []*topology.Component) (map[topology.ID]Assigned, error)
+}
+
+// Heir reads the installation of kcp-operator that a setup takes over.
+type Heir interface {
+	// Belong fails if a live object does not belong to the installation from which the setup was imported.
+	Belong(ctx context.Context, live []plan.Item) error
+	// Inherited returns the authorities and the keys of that installation.
+	Inherited(ctx context.Context) (*pki.State, error)
+	// InheritedRelease returns the release of kcp that the servers behind one of its Services run. It is empty if they
+	// do not exist, or if their image does not say.
+	InheritedRelease(ctx context.Context, service plan.Item) (string, error)
 }
 
 // LogOptions select logs.

@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
@@ -29,13 +27,6 @@ const stateSelector = agent.Group + "/object-state"
 
 // unbindTime is how long the agent and kcp may take to delete the objects of an APIBinding.
 const unbindTime = 15 * time.Minute
-
-// Finder finds objects that components have made themselves.
-type Finder interface {
-	// Find returns the objects of the kind of a reference on its cluster, in its namespace: the one with its name, or
-	// without a name all that match a label selector.
-	Find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error)
-}
 
 // withdrawer removes agents in the order in which nothing is left of them: while it runs, an agent deletes the copies
 // of objects that users delete; then it is stopped, so that it does not write its state again; and what identifies it
