@@ -70,7 +70,7 @@ func (o *controllerOptions) run(ctx context.Context) error {
 		return err
 	}
 	p := &probe.Probe{}
-	if err := o.server.start(ctx, o.env, p); err != nil {
+	if ctx, err = o.server.start(ctx, o.env, p); err != nil {
 		return err
 	}
 	self := holder()

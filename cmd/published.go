@@ -10,7 +10,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
@@ -67,7 +66,7 @@ func (c *compute) eachObject(ctx context.Context, gr schema.GroupResource,
 		if err != nil {
 			return err
 		}
-		err = client.EachExported(cluster.Quiet(ctx), e.URL.Path, gr,
+		err = client.EachExported(ctx, e.URL.Path, gr,
 			func(_ schema.GroupVersionResource, o *unstructured.Unstructured) { do(o) })
 		client.Close()
 		if err != nil {

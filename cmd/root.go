@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -67,7 +68,7 @@ func Main(ctx context.Context, args []string, env *Env) int {
 	root.SetIn(env.Streams.In)
 	root.SetOut(env.Streams.Out)
 	root.SetErr(env.Streams.Err)
-	ctx, end := context.WithCancelCause(ctx)
+	ctx, end := context.WithCancelCause(cluster.Quiet(ctx)) // commands report errors themselves
 	defer end(nil)
 	env.Streams.Out.Lost = func() { end(errNoReader) }
 	c, err := root.ExecuteContextC(ctx)

@@ -30,8 +30,9 @@ func (f *serverFlags) add(flags *pflag.FlagSet) {
 	flags.IntVarP(&f.verbosity, "v", "v", 2, "verbosity of the log")
 }
 
-// start sets the log up, and serves the probe until the context ends.
-func (f *serverFlags) start(ctx context.Context, env *Env, p *probe.Probe) error {
+// start sets the log up, and serves the probe until the context ends. It returns a context with the log, which other
+// commands do not have.
+func (f *serverFlags) start(ctx context.Context, env *Env, p *probe.Probe) (context.Context, error) {
 	if env.Serve != nil {
 		env.Serve()
 	}
@@ -39,15 +40,16 @@ func (f *serverFlags) start(ctx context.Context, env *Env, p *probe.Probe) error
 	logs := flag.NewFlagSet("log", flag.ContinueOnError)
 	klog.InitFlags(logs)
 	if err := logs.Set("v", strconv.Itoa(f.verbosity)); err != nil {
-		return clierr.New(clierr.BadInput, "specify a number", "--v: %w", err)
+		return nil, clierr.New(clierr.BadInput, "specify a number", "--v: %w", err)
 	}
+	ctx = klog.NewContext(ctx, klog.Background())
 	if f.healthAddress == "" {
-		return nil
+		return ctx, nil
 	}
 	metrics.Register(metrics.RegisterOpts{RequestResult: &p.Requests})
 	l, err := (&net.ListenConfig{}).Listen(ctx, "tcp", f.healthAddress)
 	if err != nil {
-		return clierr.New(clierr.Failed, "specify another --health-probe-bind-address", "serve probes: %w", err)
+		return nil, clierr.New(clierr.Failed, "specify another --health-probe-bind-address", "serve probes: %w", err)
 	}
 	s := &http.Server{Handler: p.Handler(), ReadHeaderTimeout: 10 * time.Second}
 	context.AfterFunc(ctx, func() { _ = s.Close() })
@@ -56,5 +58,5 @@ func (f *serverFlags) start(ctx context.Context, env *Env, p *probe.Probe) error
 			klog.FromContext(ctx).Error(err, "Cannot serve probes")
 		}
 	}()
-	return nil
+	return ctx, nil
 }

@@ -64,7 +64,7 @@ func (o *syncerOptions) run(ctx context.Context) error {
 		return err
 	}
 	p := &probe.Probe{}
-	if err := o.server.start(ctx, o.env, p); err != nil {
+	if ctx, err = o.server.start(ctx, o.env, p); err != nil {
 		return err
 	}
 	return controller.RunSyncer(ctx, controller.Member{

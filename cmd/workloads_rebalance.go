@@ -16,7 +16,6 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
@@ -252,7 +251,7 @@ func (c *compute) previewMoves(ctx context.Context, state roots.State,
 		defer client.Close()
 		route.Prefixes[e.URL.String()] = client
 	}
-	return roots.Preview(cluster.Quiet(ctx),
+	return roots.Preview(ctx,
 		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: c.session.env.Now}, state, urls, timeout)
 }
 

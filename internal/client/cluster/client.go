@@ -349,7 +349,8 @@ func (c *Client) ping(ctx context.Context) error {
 	return nil
 }
 
-// Quiet returns a context that keeps client-go, which has its own log, from writing to standard error.
+// Quiet returns a context that keeps client-go, which has its own log, from writing to standard error. All commands but
+// the servers, which log, have it.
 func Quiet(ctx context.Context) context.Context { return klog.NewContext(ctx, logr.Discard()) }
 
 // warnings reports each warning of an API server once.

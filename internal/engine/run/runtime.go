@@ -18,7 +18,7 @@ import (
 )
 
 // Runtime is what runs a setup's components: Kubernetes clusters (package kube), or this machine (package local). It
-// is the sum of what all runs and checks need. Each of them names only the part that it uses.
+// is the sum of what all runs and checks need. Each of them but up names only the part that it uses.
 type Runtime interface {
 	check.Runtime
 	Reacher

@@ -24,7 +24,8 @@ import (
 // addresses reads which addresses clusters have assigned to components.
 type addresses struct{ clusters *clusters }
 
-func (a *addresses) of(ctx context.Context, all []*topology.Component) (map[topology.ID]run.Assigned, error) {
+// Addresses returns what the clusters have assigned to components.
+func (a *addresses) Addresses(ctx context.Context, all []*topology.Component) (map[topology.ID]run.Assigned, error) {
 	found := make([]run.Assigned, len(all))
 	err := parallel.Each(ctx, parallel.Indices(all), func(ctx context.Context, i int) error {
 		cl, err := a.clusters.ofComponent(ctx, all[i])

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/observe"
 )
@@ -24,13 +25,13 @@ type applier struct {
 	workloads *observe.Observer
 }
 
-// apply writes objects kind by kind, and the objects of one kind in parallel.
-func (a *applier) apply(ctx context.Context, items []plan.Item, force bool) error {
+// Apply writes objects kind by kind, and the objects of one kind in parallel.
+func (a *applier) Apply(ctx context.Context, items []plan.Item, o run.PlanOptions) error {
 	for _, k := range kind.Applied {
 		other := func(it plan.Item) bool { return it.GroupVersionKind != k.GroupVersionKind }
 		same := slices.DeleteFunc(slices.Clone(items), other)
 		err := parallel.Each(ctx, same,
-			func(ctx context.Context, it plan.Item) error { return a.applyOne(ctx, it, force) })
+			func(ctx context.Context, it plan.Item) error { return a.applyOne(ctx, it, o.Force) })
 		if err != nil {
 			return err
 		}
@@ -91,9 +92,9 @@ func (a *applier) createNamespace(ctx context.Context, cl *cluster.Client) (owne
 	return err == nil, cl.Explain(err, "create Namespace/%s", cl.Namespace)
 }
 
-// delete deletes objects, and then waits until they and their pods are gone. It keeps objects that hold data: only a
-// purge deletes them.
-func (a *applier) delete(ctx context.Context, items []plan.Item) error {
+// Delete deletes objects, and then waits until they and their pods are gone. It keeps objects that hold data: only
+// Purge deletes them.
+func (a *applier) Delete(ctx context.Context, items []plan.Item) error {
 	each := func(do func(context.Context, *cluster.Client, kind.Kind, *unstructured.Unstructured) error) error {
 		return parallel.Each(ctx, items, func(ctx context.Context, it plan.Item) error {
 			k, err := kind.Of(it.GroupVersionKind)
@@ -119,15 +120,14 @@ func (a *applier) delete(ctx context.Context, items []plan.Item) error {
 }
 
 // Scale sets the number of replicas of the Deployment of a component until the next Apply.
-func (r *Runtime) Scale(ctx context.Context, c *topology.Component, replicas int32) error {
-	ctx = cluster.Quiet(ctx)
-	cl, err := r.clusters.ofComponent(ctx, c)
+func (a *applier) Scale(ctx context.Context, c *topology.Component, replicas int32) error {
+	cl, err := a.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return err
 	}
 	out, err := cl.Scale(ctx, kind.Deployment, c.Object(), replicas)
 	if err == nil {
-		r.workloads.Applied(plan.RefOf(cl.Name, out), out)
+		a.workloads.Applied(plan.RefOf(cl.Name, out), out)
 	}
 	return err
 }

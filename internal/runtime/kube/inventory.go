@@ -28,9 +28,9 @@ type inventoryWriter struct {
 	now   func() time.Time
 }
 
-// begin writes the superset of the previous kinds and the kinds of a plan, and the record, before the first object is
+// Begin writes the superset of the previous kinds and the kinds of a plan, and the record, before the first object is
 // written. The home cluster comes first: it has the other clusters, and the installation that they belong to.
-func (w *inventoryWriter) begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
+func (w *inventoryWriter) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	if p.Empty() {
 		return nil
 	}
@@ -193,8 +193,8 @@ func (w *inventoryWriter) placements(before []inventory.Placement) []inventory.P
 	return append(out, w.clusters.previous.placements()...)
 }
 
-// history returns the setups that were applied last, oldest first.
-func (w *inventoryWriter) history(ctx context.Context) ([]plan.Revision, error) {
+// History returns the setups that were applied last, oldest first.
+func (w *inventoryWriter) History(ctx context.Context) ([]plan.Revision, error) {
 	if err := w.clusters.home.Connect(ctx); err != nil {
 		return nil, err
 	}

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"sync"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -15,7 +14,6 @@ import (
 // Lock takes the setup's Lease and renews it until unlock. The context that it returns ends when the Lease is lost. It
 // fails with run.ErrNoPlace if the namespace does not exist.
 func (r *Runtime) Lock(ctx context.Context) (locked context.Context, unlock func(), err error) {
-	ctx = cluster.Quiet(ctx)
 	lock, err := r.locker.Acquire(ctx)
 	if errors.Is(err, lease.ErrNoNamespace) {
 		return nil, nil, clierr.New(clierr.Failed, "create it with kcpctl up",
@@ -38,11 +36,10 @@ func (r *Runtime) Lock(ctx context.Context) (locked context.Context, unlock func
 
 // Runs returns the run that holds the Lease, and the one that has begun to write and not finished.
 func (r *Runtime) Runs(ctx context.Context) (current, unfinished *record.Run, err error) {
-	ctx = cluster.Quiet(ctx)
 	if current, err = r.locker.Current(ctx); err != nil {
 		return nil, nil, err
 	}
-	unfinished, err = r.inventories.unfinished(ctx)
+	unfinished, err = r.inventoryWriter.unfinished(ctx)
 	return current, unfinished, err
 }
 
@@ -51,5 +48,5 @@ func (r *Runtime) Ended(ctx context.Context, why error) {
 	if lock := r.held.Load(); lock == nil || lock.Lost() {
 		return
 	}
-	r.inventories.ended(cluster.Quiet(ctx), why)
+	r.inventoryWriter.ended(ctx, why)
 }

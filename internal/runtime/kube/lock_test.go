@@ -208,7 +208,7 @@ func requireNoWrites(t *testing.T, r *Runtime, held context.Context) {
 	} {
 		require.ErrorIs(t, write(), lease.ErrLost, name)
 	}
-	r.inventories.begun = &record.Run{Command: "up"}
+	r.inventoryWriter.begun = &record.Run{Command: "up"}
 	r.Ended(context.WithoutCancel(held), errors.New("boom"))
 }
 
@@ -220,7 +220,7 @@ func TestAnInterruptedRunLosesTheLock(t *testing.T) {
 		ctx, interrupt := context.WithCancel(t.Context())
 		held, unlock, err := r.Lock(ctx)
 		require.NoError(t, err)
-		r.inventories.begun = &record.Run{Command: "up"}
+		r.inventoryWriter.begun = &record.Run{Command: "up"}
 		interrupt()
 		<-held.Done()
 		f.change(func() { f.fault = func(context.Context) error { return errPasses } })

@@ -2,13 +2,11 @@ package kube
 
 import (
 	"context"
-	"net"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
@@ -22,8 +20,8 @@ type etcdMembers struct {
 	clusters *clusters
 }
 
-// start returns the variables that setStart has set, or nil.
-func (m *etcdMembers) start(ctx context.Context, c *topology.Component) (map[string]string, error) {
+// MemberStart returns the variables that SetMemberStart has set, or nil.
+func (m *etcdMembers) MemberStart(ctx context.Context, c *topology.Component) (map[string]string, error) {
 	cl, err := m.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return nil, err
@@ -36,9 +34,10 @@ func (m *etcdMembers) start(ctx context.Context, c *topology.Component) (map[str
 	return env, err
 }
 
-// setStart applies the ConfigMap with variables that override the rendered ones in the pods of an etcd, or deletes it
-// if there are none. It is one of the setup's objects, so that up and down remove what an interrupted run left.
-func (m *etcdMembers) setStart(ctx context.Context, c *topology.Component, env map[string]string) error {
+// SetMemberStart applies the ConfigMap with variables that override the rendered ones in the pods of an etcd, or
+// deletes it if there are none. It is one of the setup's objects, so that up and down remove what an interrupted run
+// left.
+func (m *etcdMembers) SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error {
 	cl, err := m.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return err
@@ -67,10 +66,10 @@ func (m *etcdMembers) setStart(ctx context.Context, c *topology.Component, env m
 	return cl.Explain(err, "apply ConfigMap/%s/%s", cl.Namespace, name)
 }
 
-// empty deletes a member's pod with its volume, and waits until both are gone: the StatefulSet creates new ones. A
-// volume in use is not removed until its pod is gone, and the next pod does not start before the volume is gone, so
+// EmptyMember deletes a member's pod with its volume, and waits until both are gone: the StatefulSet creates new ones.
+// A volume in use is not removed until its pod is gone, and the next pod does not start before the volume is gone, so
 // they are deleted together.
-func (m *etcdMembers) empty(ctx context.Context, c *topology.Component, pod string) error {
+func (m *etcdMembers) EmptyMember(ctx context.Context, c *topology.Component, pod string) error {
 	cl, err := m.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return err
@@ -92,24 +91,4 @@ func (m *etcdMembers) empty(ctx context.Context, c *topology.Component, pod stri
 		}
 		return cl.Delete(ctx, o.Kind, o.seen)
 	})
-}
-
-// DialMember connects to the client port of a member's pod.
-func (r *Runtime) DialMember(ctx context.Context, c *topology.Component, pod string) (net.Conn, error) {
-	return r.pods.dialMember(cluster.Quiet(ctx), c, pod)
-}
-
-// MemberStart returns what SetMemberStart has set.
-func (r *Runtime) MemberStart(ctx context.Context, c *topology.Component) (map[string]string, error) {
-	return r.members.start(cluster.Quiet(ctx), c)
-}
-
-// SetMemberStart overrides the variables with which the pods of an etcd start. Nil removes the override.
-func (r *Runtime) SetMemberStart(ctx context.Context, c *topology.Component, env map[string]string) error {
-	return r.members.setStart(cluster.Quiet(ctx), c, env)
-}
-
-// EmptyMember deletes a member's pod with its volume, and waits until both are gone.
-func (r *Runtime) EmptyMember(ctx context.Context, c *topology.Component, pod string) error {
-	return r.members.empty(cluster.Quiet(ctx), c, pod)
 }

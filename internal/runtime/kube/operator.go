@@ -44,7 +44,7 @@ func (r *Runtime) Belong(ctx context.Context, live []plan.Item) error {
 	if err != nil {
 		return err
 	}
-	members, err := r.operator().Members(cluster.Quiet(ctx), origin)
+	members, err := r.operator().Members(ctx, origin)
 	if err != nil {
 		return err
 	}
@@ -69,7 +69,7 @@ func (r *Runtime) Inherited(ctx context.Context) (*pki.State, error) {
 	if err != nil {
 		return nil, err
 	}
-	return r.operator().PKI(cluster.Quiet(ctx), origin)
+	return r.operator().PKI(ctx, origin)
 }
 
 // InheritedRelease returns the release of kcp that the servers behind a Service of kcp-operator run. It is empty if
@@ -79,7 +79,7 @@ func (r *Runtime) InheritedRelease(ctx context.Context, service plan.Item) (stri
 	if err != nil {
 		return "", err
 	}
-	return adopt.Tag(cluster.Quiet(ctx), cl, service.Name)
+	return adopt.Tag(ctx, cl, service.Name)
 }
 
 // operator returns the installations of kcp-operator in the home namespace.

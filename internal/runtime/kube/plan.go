@@ -26,8 +26,9 @@ type planner struct {
 	writer *inventoryWriter
 }
 
-// plan makes the plan. Conflicts with other field managers are part of it, unless Force takes over their fields.
-func (p *planner) plan(ctx context.Context, objects []render.Object, o run.PlanOptions) (*plan.Plan, error) {
+// Plan compares the rendered objects with the live ones, by a dry run of server-side apply. Conflicts with other field
+// managers are part of the plan, unless Force takes over their fields.
+func (p *planner) Plan(ctx context.Context, objects []render.Object, o run.PlanOptions) (*plan.Plan, error) {
 	states, err := p.observe(ctx)
 	if err != nil {
 		return nil, err

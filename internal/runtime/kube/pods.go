@@ -40,8 +40,8 @@ type pods struct {
 	notify    cluster.Notify
 }
 
-// dial connects to the port of a pod of a component.
-func (p *pods) dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
+// Dial connects to the port of a pod of a component, by a port-forward.
+func (p *pods) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
 	cl, err := p.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func (p *pods) dial(ctx context.Context, c *topology.Component) (net.Conn, error
 	return p.dialPod(ctx, cl, pod, c.Port)
 }
 
-// dialMember connects to the port of a certain pod of a component.
-func (p *pods) dialMember(ctx context.Context, c *topology.Component, name string) (net.Conn, error) {
+// DialMember connects to the port of a certain pod of a component.
+func (p *pods) DialMember(ctx context.Context, c *topology.Component, name string) (net.Conn, error) {
 	cl, err := p.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ func (p *pods) dialPod(ctx context.Context, cl *cluster.Client, pod *corev1.Pod,
 	return conn, nil
 }
 
-// replace deletes the pods of a component one after another: each when all others are ready.
-func (p *pods) replace(ctx context.Context, c *topology.Component) error {
+// Replace replaces the pods of a component one after another: it deletes each when all others are ready.
+func (p *pods) Replace(ctx context.Context, c *topology.Component) error {
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
 	cl, err := p.clusters.ofComponent(ctx, c)
@@ -117,9 +117,9 @@ func (p *pods) replace(ctx context.Context, c *topology.Component) error {
 	return nil
 }
 
-// replaceOutdated deletes all pods of a StatefulSet at once that are not of its current revision. Its controller then
+// ReplaceOutdated deletes all pods of a StatefulSet at once that are not of its current revision. Its controller then
 // creates them from the current template.
-func (p *pods) replaceOutdated(ctx context.Context, c *topology.Component) error {
+func (p *pods) ReplaceOutdated(ctx context.Context, c *topology.Component) error {
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
 	cl, err := p.clusters.ofComponent(ctx, c)
@@ -195,9 +195,9 @@ func deletePod(ctx context.Context, cl *cluster.Client, p metav1.Object) error {
 	return nil
 }
 
-// copyLogs copies the logs of all containers of a component's pods. With Follow it also copies the logs of containers
-// that start later, until ctx ends.
-func (p *pods) copyLogs(ctx context.Context, c *topology.Component, from run.LogOptions, w io.Writer) error {
+// Logs copies the logs of all containers of a component's pods. If there are several, each line begins with its source,
+// as with kubectl logs --prefix. With Follow it continues until ctx ends, also with containers that start later.
+func (p *pods) Logs(ctx context.Context, c *topology.Component, from run.LogOptions, w io.Writer) error {
 	o := logs.Options{
 		Previous: from.Previous, Tail: from.Tail, Since: from.Since, SinceTime: from.SinceTime,
 		Timestamps: from.Timestamps,

@@ -35,27 +35,7 @@ type restorer struct {
 }
 
 // PrepareRestore creates the namespaces that do not exist.
-func (r *Runtime) PrepareRestore(ctx context.Context) error {
-	return r.restorer.prepare(cluster.Quiet(ctx))
-}
-
-// Placeable refuses components whose data cannot be replaced: because it is not in volumes that kcpctl creates, or
-// because the user or the cluster does not allow it.
-func (r *Runtime) Placeable(ctx context.Context, all []*topology.Component) error {
-	return r.restorer.placeable(cluster.Quiet(ctx), all)
-}
-
-// PlaceData makes a database the data of a component: in the volumes of all members of its etcd, or in its own volume.
-func (r *Runtime) PlaceData(ctx context.Context, c *topology.Component, data run.Restored) (run.Placed, error) {
-	return r.restorer.place(cluster.Quiet(ctx), c, data)
-}
-
-// SetAside moves the data of a component aside, in all its volumes that exist.
-func (r *Runtime) SetAside(ctx context.Context, c *topology.Component, data run.Restored) (run.Placed, error) {
-	return r.restorer.setAside(cluster.Quiet(ctx), c, data)
-}
-
-func (r *restorer) prepare(ctx context.Context) error {
+func (r *restorer) PrepareRestore(ctx context.Context) error {
 	return r.clusters.each(ctx, func(ctx context.Context, cl *cluster.Client) error {
 		ns, err := cl.ReadNamespace(ctx)
 		if err != nil || ns != nil {
@@ -65,13 +45,15 @@ func (r *restorer) prepare(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		return r.applier.apply(ctx, []plan.Item{{
+		return r.applier.Apply(ctx, []plan.Item{{
 			Ref: o.Ref(), Component: o.Component, Action: plan.Create, Want: o.Unstructured,
-		}}, false)
+		}}, run.PlanOptions{})
 	})
 }
 
-func (r *restorer) placeable(ctx context.Context, all []*topology.Component) error {
+// Placeable refuses components whose data cannot be replaced: because it is not in volumes that kcpctl creates, or
+// because the user or the cluster does not allow it.
+func (r *restorer) Placeable(ctx context.Context, all []*topology.Component) error {
 	if err := r.clusters.connect(ctx); err != nil {
 		return err
 	}
@@ -143,13 +125,16 @@ func (r *restorer) open(ctx context.Context, c *topology.Component) (*render.Vol
 	return v, cl, err
 }
 
-func (r *restorer) place(ctx context.Context, c *topology.Component, data run.Restored) (out run.Placed, err error) {
+// PlaceData makes a database the data of a component: in the volumes of all members of its etcd, or in its own volume.
+func (r *restorer) PlaceData(
+	ctx context.Context, c *topology.Component, data run.Restored,
+) (out run.Placed, err error) {
 	v, cl, err := r.open(ctx, c)
 	if err != nil {
 		return out, err
 	}
 	if v.Component.Kind == topology.Etcd { // what an interrupted replacement of a member has left
-		if err := r.members.setStart(ctx, v.Component, nil); err != nil {
+		if err := r.members.SetMemberStart(ctx, v.Component, nil); err != nil {
 			return out, err
 		}
 	}
@@ -169,7 +154,10 @@ func (r *restorer) place(ctx context.Context, c *topology.Component, data run.Re
 	return out, err
 }
 
-func (r *restorer) setAside(ctx context.Context, c *topology.Component, data run.Restored) (out run.Placed, err error) {
+// SetAside moves the data of a component aside, in all its volumes that exist.
+func (r *restorer) SetAside(
+	ctx context.Context, c *topology.Component, data run.Restored,
+) (out run.Placed, err error) {
 	v, cl, err := r.open(ctx, c)
 	if v == nil || err != nil {
 		return out, err

@@ -1,9 +1,9 @@
 // Package kube runs a setup on Kubernetes clusters: server-side apply, inventories, the lock between runs, readiness
 // from watches, port-forwards and logs. It alone talks to the API servers of the clusters that host kcp.
 //
-// Runtime is composed of types that each have one job. Its methods silence client-go and delegate. The packages facts,
-// inventory, lease, logs, portforward and workload do not import each other. They build on package cluster, the client
-// for one cluster, and that builds on package retry; portforward needs only retry.
+// Runtime is composed of types that each have one job, and has their exported methods. The packages facts, inventory,
+// lease, logs, portforward and observe do not import each other. They build on package cluster, the client for one
+// cluster, and that builds on package retry; portforward needs only retry.
 //
 // Locks are taken in this order. The locks in the first three items are held during requests:
 //
@@ -19,8 +19,6 @@ package kube
 import (
 	"context"
 	"fmt"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -36,7 +34,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
-	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -102,16 +99,16 @@ type Runtime struct {
 	locker lease.Locker
 	held   atomic.Pointer[lease.Lock] // nil unless a run writes
 
-	installation *installation
-	planner      *planner
-	applier      *applier
-	inventories  *inventoryWriter
-	purger       *purger
-	members      *etcdMembers
-	restorer     *restorer
-	workloads    *observe.Observer
-	pods         *pods
-	addresses    *addresses
+	*installation
+	*planner
+	*applier
+	*inventoryWriter
+	*etcdMembers
+	*restorer
+	*pods
+	*addresses
+	purger    *purger
+	workloads *observe.Observer
 
 	// background lives until Close: watches belong to it.
 	background context.Context
@@ -170,15 +167,15 @@ func New(t *topology.Topology, o Options) (*Runtime, error) {
 	r.workloads = observe.New(r.background, selector(t), o.Now)
 	r.purger = &purger{topology: t, clusters: all, known: known, held: r.held.Load, notify: notify}
 	state := &observer{topology: t, clusters: all, inventories: inventories, installation: r.installation}
-	r.inventories = &inventoryWriter{observer: state, purger: r.purger, holder: o.Holder, command: o.Command,
+	r.inventoryWriter = &inventoryWriter{observer: state, purger: r.purger, holder: o.Holder, command: o.Command,
 		now: o.Now}
-	r.planner = &planner{observer: state, writer: r.inventories}
+	r.planner = &planner{observer: state, writer: r.inventoryWriter}
 	r.applier = &applier{topology: t, clusters: all, workloads: r.workloads}
-	r.members = &etcdMembers{topology: t, clusters: all}
+	r.etcdMembers = &etcdMembers{topology: t, clusters: all}
 	r.addresses = &addresses{clusters: all}
 	r.pods = &pods{clusters: all, workloads: r.workloads, notify: notify}
 	r.restorer = &restorer{topology: t, clusters: all, installation: r.installation, applier: r.applier,
-		members: r.members, pods: &restorerPods{setup: t.Name, workloads: r.workloads, now: o.Now, image: o.Image,
+		members: r.etcdMembers, pods: &restorerPods{setup: t.Name, workloads: r.workloads, now: o.Now, image: o.Image,
 			dial: r.pods.dialPod}}
 	return r, nil
 }
@@ -200,7 +197,7 @@ func (r *Runtime) Where() string {
 
 // Unreachable asks all clusters of the setup whether they answer, and returns those that do not, with the reasons.
 func (r *Runtime) Unreachable(ctx context.Context) []plan.Unreachable {
-	return r.clusters.unreachable(cluster.Quiet(ctx))
+	return r.clusters.unreachable(ctx)
 }
 
 // LeaveOut makes the following calls leave some clusters out, and no others: they read nothing from them and write
@@ -232,7 +229,7 @@ func (r *Runtime) KeepsPKI() bool {
 
 // Record returns the record of the installation. A run reads it first.
 func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
-	rec, err := r.installation.readRecord(cluster.Quiet(ctx))
+	rec, err := r.installation.readRecord(ctx)
 	if cluster.IsDenied(err) {
 		// The user probably lacks other permissions too, and should see all of them together.
 		if all := r.mayApply(ctx); all != nil {
@@ -247,69 +244,42 @@ func (r *Runtime) Record(ctx context.Context) (*record.Record, error) {
 
 // mayApply returns an error with all permissions that the user lacks for a run, on any cluster.
 func (r *Runtime) mayApply(ctx context.Context) error {
-	return r.clusters.each(cluster.Quiet(ctx), func(ctx context.Context, cl *cluster.Client) error {
+	return r.clusters.each(ctx, func(ctx context.Context, cl *cluster.Client) error {
 		return facts.MayApply(ctx, cl, nil, r.topology.Probes())
 	})
-}
-
-// Plan compares the rendered objects with the live ones, by a dry run of server-side apply.
-func (r *Runtime) Plan(ctx context.Context, objects []render.Object, o run.PlanOptions) (*plan.Plan, error) {
-	return r.planner.plan(cluster.Quiet(ctx), objects, o)
-}
-
-// Begin writes all kinds of a plan, and the record, into the inventories before the first object is written.
-func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
-	return r.inventories.begin(cluster.Quiet(ctx), p, rec)
-}
-
-// Apply writes objects kind by kind, and the objects of one kind in parallel.
-func (r *Runtime) Apply(ctx context.Context, items []plan.Item, o run.PlanOptions) error {
-	return r.applier.apply(cluster.Quiet(ctx), items, o.Force)
 }
 
 // Finish deletes what the plan deletes, and writes into the inventories exactly what exists, the record, and what was
 // applied.
 func (r *Runtime) Finish(ctx context.Context, p *plan.Plan, rec *record.Record, a plan.Applied) error {
-	ctx = cluster.Quiet(ctx)
-	if err := r.applier.delete(ctx, p.Deletions()); err != nil {
+	if err := r.Delete(ctx, p.Deletions()); err != nil {
 		return err
 	}
-	return r.inventories.finish(ctx, p, rec, a)
-}
-
-// History returns the setups that were applied last, oldest first.
-func (r *Runtime) History(ctx context.Context) ([]plan.Revision, error) {
-	return r.inventories.history(cluster.Quiet(ctx))
+	return r.inventoryWriter.finish(ctx, p, rec, a)
 }
 
 // Objects returns everything that the setup has applied, except namespaces, in the order of the components.
 func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
-	return r.planner.objects(cluster.Quiet(ctx))
-}
-
-// Delete deletes objects and waits until they and their pods are gone. It keeps objects that hold data: only Purge
-// deletes them.
-func (r *Runtime) Delete(ctx context.Context, items []plan.Item) error {
-	return r.applier.delete(cluster.Quiet(ctx), items)
+	return r.planner.objects(ctx)
 }
 
 // PreflightPurge checks, before anything is deleted, that the user may do all that Purge does, and may see all that it
 // looks at.
 func (r *Runtime) PreflightPurge(ctx context.Context) error {
-	return r.purger.preflight(cluster.Quiet(ctx))
+	return r.purger.preflight(ctx)
 }
 
 // PurgeScope returns what Purge deletes, and where: a line for each cluster.
 func (r *Runtime) PurgeScope(ctx context.Context) ([]string, error) {
-	return r.purger.scope(cluster.Quiet(ctx))
+	return r.purger.scope(ctx)
 }
 
 // Purge deletes what Delete keeps: volumes, PKI, inventory, namespaces that the setup has created, and last the lock.
-func (r *Runtime) Purge(ctx context.Context) error { return r.purger.purge(cluster.Quiet(ctx)) }
+func (r *Runtime) Purge(ctx context.Context) error { return r.purger.purge(ctx) }
 
 // PurgeData deletes the volumes of a component, which pods must no longer use.
 func (r *Runtime) PurgeData(ctx context.Context, id topology.ID) error {
-	return r.purger.purgeData(cluster.Quiet(ctx), id)
+	return r.purger.purgeData(ctx, id)
 }
 
 // State returns the state of a component, from what watches have seen.
@@ -317,7 +287,6 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	if !c.Runs() {
 		return ready.State{Ready: true}, nil
 	}
-	ctx = cluster.Quiet(ctx)
 	cl, err := r.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return ready.State{}, err
@@ -325,21 +294,10 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 	return r.workloads.State(ctx, cl, c)
 }
 
-// Addresses returns what the clusters have assigned to components.
-func (r *Runtime) Addresses(ctx context.Context, of []*topology.Component) (map[topology.ID]run.Assigned, error) {
-	return r.addresses.of(cluster.Quiet(ctx), of)
-}
-
-// Dial connects to a pod of a component by a port-forward.
-func (r *Runtime) Dial(ctx context.Context, c *topology.Component) (net.Conn, error) {
-	return r.pods.dial(cluster.Quiet(ctx), c)
-}
-
 // Read returns an object on the cluster of a component, or nil if it does not exist.
 func (r *Runtime) Read(
 	ctx context.Context, c *topology.Component, gvk schema.GroupVersionKind, namespace, name string,
 ) (*unstructured.Unstructured, error) {
-	ctx = cluster.Quiet(ctx)
 	cl, err := r.clusters.ofComponent(ctx, c)
 	if err != nil {
 		return nil, err
@@ -350,7 +308,6 @@ func (r *Runtime) Read(
 // Find returns the objects of the kind of a reference on its cluster: the one with its name, or those that match a
 // label selector.
 func (r *Runtime) Find(ctx context.Context, at plan.Ref, selector string) ([]unstructured.Unstructured, error) {
-	ctx = cluster.Quiet(ctx)
 	k, err := kind.Readable(at.GroupVersionKind)
 	if err != nil {
 		return nil, err
@@ -367,20 +324,4 @@ func (r *Runtime) Find(ctx context.Context, at plan.Ref, selector string) ([]uns
 		return nil, err
 	}
 	return []unstructured.Unstructured{*o}, nil
-}
-
-// Replace replaces the pods of a component one after another: it deletes each when all others are ready.
-func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
-	return r.pods.replace(cluster.Quiet(ctx), c)
-}
-
-// ReplaceOutdated deletes all pods of a StatefulSet at once that are not as its current template says.
-func (r *Runtime) ReplaceOutdated(ctx context.Context, c *topology.Component) error {
-	return r.pods.replaceOutdated(cluster.Quiet(ctx), c)
-}
-
-// Logs copies the logs of all containers of a component's pods. If there are several, each line begins with its source,
-// as with kubectl logs --prefix. With Follow it continues until ctx ends, also with containers that start later.
-func (r *Runtime) Logs(ctx context.Context, c *topology.Component, o run.LogOptions, w io.Writer) error {
-	return r.pods.copyLogs(cluster.Quiet(ctx), c, o, w)
 }

@@ -14,22 +14,10 @@ import (
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/inventory"
 )
 
-// Storage returns the UIDs of the clusters and of the volume claims of components.
-func (r *Runtime) Storage(
-	ctx context.Context, data map[topology.ID]record.Data,
-) (map[topology.ID]record.Storage, error) {
-	return r.installation.storage(cluster.Quiet(ctx), data)
-}
-
-// Keep writes only the record of the installation.
-func (r *Runtime) Keep(ctx context.Context, rec *record.Record) error {
-	return r.inventories.keep(cluster.Quiet(ctx), rec)
-}
-
-// storage returns the UIDs of the clusters and of the volume claims of components. Pods use claims by name, so labels
+// Storage returns the UIDs of the clusters and of the volume claims of components. Pods use claims by name, so labels
 // do not matter: a restored claim may lack them. It refuses clusters that do not belong to the setup, as a plan does:
 // they explain why volumes are missing.
-func (i *installation) storage(
+func (i *installation) Storage(
 	ctx context.Context, data map[topology.ID]record.Data,
 ) (map[topology.ID]record.Storage, error) {
 	if err := i.clusters.connect(ctx); err != nil {
@@ -64,11 +52,7 @@ func (i *installation) storage(
 }
 
 // Unused returns the volume claims with the labels of the setup that no component uses.
-func (r *Runtime) Unused(ctx context.Context, data map[topology.ID]record.Data) (map[topology.ID][]record.Data, error) {
-	return r.installation.unused(cluster.Quiet(ctx), data)
-}
-
-func (i *installation) unused(
+func (i *installation) Unused(
 	ctx context.Context, data map[topology.ID]record.Data,
 ) (map[topology.ID][]record.Data, error) {
 	out := map[topology.ID][]record.Data{}
@@ -150,8 +134,8 @@ func volumesOn(
 	return out, nil
 }
 
-// keep writes the record of the installation.
-func (w *inventoryWriter) keep(ctx context.Context, rec *record.Record) error {
+// Keep writes only the record of the installation.
+func (w *inventoryWriter) Keep(ctx context.Context, rec *record.Record) error {
 	if err := w.clusters.home.Connect(ctx); err != nil {
 		return err
 	}

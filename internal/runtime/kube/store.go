@@ -42,7 +42,7 @@ func (st *secretStore) String() string {
 
 // Load returns the PKI, with the leaf certificates of all clusters.
 func (st *secretStore) Load(ctx context.Context) (*pki.State, error) {
-	ctx, home := cluster.Quiet(ctx), st.clusters.home
+	home := st.clusters.home
 	if err := home.Connect(ctx); err != nil {
 		return nil, err
 	}
@@ -97,7 +97,7 @@ func (st *secretStore) leaves(ctx context.Context) (map[pki.LeafKey]pki.Pair, er
 // Save saves the authorities and the service-account keys. It fails with pki.ErrChanged if the Secret has changed since
 // Load.
 func (st *secretStore) Save(ctx context.Context, state *pki.State) error {
-	ctx, home := cluster.Quiet(ctx), st.clusters.home
+	home := st.clusters.home
 	if err := home.Connect(ctx); err != nil {
 		return err
 	}

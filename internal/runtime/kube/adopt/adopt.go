@@ -104,7 +104,7 @@ func (i *Installation) addTags(ctx context.Context, all []unstructured.Unstructu
 		if tag != "" || o.GetKind() == "Kubeconfig" {
 			continue
 		}
-		tag, err := Tag(cluster.Quiet(ctx), i.cl, operator.Service(o.GetKind(), o.GetName()))
+		tag, err := Tag(ctx, i.cl, operator.Service(o.GetKind(), o.GetName()))
 		if err != nil {
 			return err
 		}
@@ -177,7 +177,6 @@ func (i *Installation) from(ctx context.Context, origin operator.Origin) ([]unst
 
 // all returns the objects of those APIs of kcp-operator that the cluster has.
 func (i *Installation) all(ctx context.Context) ([]unstructured.Unstructured, error) {
-	ctx = cluster.Quiet(ctx)
 	if err := i.cl.Connect(ctx); err != nil {
 		return nil, err
 	}
@@ -255,7 +254,7 @@ func (i *Installation) parts(ctx context.Context, origin operator.Origin) ([]uns
 
 // pair returns the certificate and the key in a Secret.
 func (i *Installation) pair(ctx context.Context, name string) (pki.Source, error) {
-	secret, err := i.cl.Secret(cluster.Quiet(ctx), name)
+	secret, err := i.cl.Secret(ctx, name)
 	if err != nil {
 		return pki.Source{}, err
 	}

@@ -8,7 +8,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -24,7 +23,7 @@ const (
 // refuseChart fails if the namespace has an installation of kcp's helm chart, which cannot be taken over while it runs:
 // its servers and the servers of kcpctl would not trust each other.
 func (i *Installation) refuseChart(ctx context.Context) error {
-	deployments, err := i.cl.List(cluster.Quiet(ctx), kind.Deployment, chartLabel)
+	deployments, err := i.cl.List(ctx, kind.Deployment, chartLabel)
 	if err != nil {
 		return err
 	}
@@ -77,7 +76,7 @@ func (i *Installation) clientBundle(ctx context.Context, objects []unstructured.
 				"of a setup trust the same ones; nothing was changed",
 			with, i.cl.Namespace, name, without)
 	}
-	secret, err := i.cl.Secret(cluster.Quiet(ctx), name)
+	secret, err := i.cl.Secret(ctx, name)
 	if err != nil {
 		return nil, err
 	}
@@ -100,7 +99,7 @@ func (i *Installation) Bundles(ctx context.Context, objects []unstructured.Unstr
 		if o.GetKind() != "FrontProxy" || name == "" || find(out, name) != nil {
 			continue
 		}
-		secret, err := i.cl.Secret(cluster.Quiet(ctx), name)
+		secret, err := i.cl.Secret(ctx, name)
 		if err != nil {
 			return nil, err
 		}

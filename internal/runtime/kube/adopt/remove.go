@@ -12,7 +12,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/client-go/dynamic"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
@@ -47,7 +46,6 @@ func (r *Remains) Empty() bool { return len(r.Servers)+len(r.Objects)+len(r.Kept
 // fails if another RootShard uses a part of the installation, or if the setup does not serve all of its shards and
 // front-proxies.
 func (i *Installation) Remains(ctx context.Context, origin operator.Origin, applySet string) (*Remains, error) {
-	ctx = cluster.Quiet(ctx)
 	all, members, err := i.from(ctx, origin)
 	if err != nil {
 		return nil, err
@@ -178,7 +176,6 @@ func (i *Installation) authorities(ctx context.Context, objects []unstructured.U
 // StopServers deletes the Deployments of kcp-operator, front-proxies first, and waits until their pods are gone.
 // Release comes first.
 func (i *Installation) StopServers(ctx context.Context, r *Remains) error {
-	ctx = cluster.Quiet(ctx)
 	for _, proxies := range []bool{true, false} {
 		some := slices.DeleteFunc(slices.Clone(r.Servers),
 			func(o unstructured.Unstructured) bool { return front(o) != proxies })
@@ -196,7 +193,6 @@ func (i *Installation) StopServers(ctx context.Context, r *Remains) error {
 // belongs to the objects. Release comes first: it removes their finalizers, which only a running kcp-operator would
 // remove.
 func (i *Installation) RemoveObjects(ctx context.Context, r *Remains) error {
-	ctx = cluster.Quiet(ctx)
 	for _, api := range deletionOrder() {
 		for _, o := range r.Objects {
 			if o.GetKind() != api.Kind {

@@ -21,7 +21,7 @@ import (
 // Stopped fails while a kcp-operator that is known by its name runs on the cluster. Release finds the others.
 func (i *Installation) Stopped(ctx context.Context) error {
 	list, err := i.cl.Dynamic.Resource(kind.Deployment.GVR()).
-		List(cluster.Quiet(ctx), metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + operator.ManagedBy})
+		List(ctx, metav1.ListOptions{LabelSelector: "app.kubernetes.io/name=" + operator.ManagedBy})
 	if cluster.IsDenied(err) {
 		return nil
 	}
@@ -44,7 +44,6 @@ func (i *Installation) Stopped(ctx context.Context) error {
 // delete Shards and the permissions of kubeconfigs from kcp, and the owners of Services that the setup has taken over.
 // It deletes nothing. A kcp-operator that runs anywhere, under whatever name, restores them: then Release fails.
 func (i *Installation) Release(ctx context.Context, r *Remains) error {
-	ctx = cluster.Quiet(ctx)
 	if err := i.Stopped(ctx); err != nil {
 		return err
 	}

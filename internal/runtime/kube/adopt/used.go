@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -35,7 +34,6 @@ const (
 // RefuseUsed fails if the garbage collector would delete a Secret or a ConfigMap of the setup together with the objects
 // of kcp-operator, or if the certificate in it would no longer be renewed.
 func (i *Installation) RefuseUsed(ctx context.Context, uses []Use) error {
-	ctx = cluster.Quiet(ctx)
 	seen := map[string]bool{}
 	uses = slices.DeleteFunc(slices.Clone(uses), func(u Use) bool {
 		again := seen[u.Kind.Kind+u.Name]

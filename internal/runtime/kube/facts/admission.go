@@ -22,7 +22,7 @@ import (
 
 // Admit returns an error with all pods that the namespace would not admit, and why. It creates each in a dry run.
 func (c *Cluster) Admit(ctx context.Context, objects []render.Object) error {
-	ctx, cl := cluster.Quiet(ctx), c.client
+	cl := c.client
 	if err := cl.Connect(ctx); err != nil {
 		return err
 	}

@@ -26,7 +26,6 @@ const hintClusterScoped = "ask an administrator of the cluster for these permiss
 // namespace. The first up on a cluster makes no dry run, because the namespace does not exist yet: without this, users
 // who may not create ClusterRoles learn it when half of an agent is there.
 func (c *Cluster) MayApplyClusterScoped(ctx context.Context, objects []render.Object) error {
-	ctx = cluster.Quiet(ctx)
 	if err := c.client.Connect(ctx); err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -20,7 +19,6 @@ import (
 // Serves returns an error with the kinds of objects that the API server does not serve, and with the Ingress classes
 // and Gateways that do not exist or do not fit.
 func (c *Cluster) Serves(ctx context.Context, objects []render.Object) error {
-	ctx = cluster.Quiet(ctx)
 	var errs []error
 	for _, k := range kind.Applied {
 		isKind := func(o render.Object) bool { return o.GroupVersionKind() == k.GroupVersionKind }
@@ -46,7 +44,6 @@ func (c *Cluster) Serves(ctx context.Context, objects []render.Object) error {
 
 // Versions returns the versions in which the API server serves a kind.
 func (c *Cluster) Versions(ctx context.Context, kind schema.GroupKind) ([]string, error) {
-	ctx = cluster.Quiet(ctx)
 	if err := c.client.Connect(ctx); err != nil {
 		return nil, err
 	}

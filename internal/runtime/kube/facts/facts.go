@@ -66,7 +66,7 @@ func (c *Cluster) Name() string { return c.client.Name }
 // Identity returns the UID of the namespace kube-system, which identifies the cluster. It is empty if the user may not
 // read it.
 func (c *Cluster) Identity(ctx context.Context) (string, error) {
-	if err := c.client.Connect(cluster.Quiet(ctx)); err != nil {
+	if err := c.client.Connect(ctx); err != nil {
 		return "", err
 	}
 	return string(c.client.UID), nil
@@ -74,7 +74,7 @@ func (c *Cluster) Identity(ctx context.Context) (string, error) {
 
 // Hello returns the version of Kubernetes, and by how much the API server's clock is ahead of this machine's.
 func (c *Cluster) Hello(ctx context.Context) (string, time.Duration, error) {
-	if err := c.client.Connect(cluster.Quiet(ctx)); err != nil {
+	if err := c.client.Connect(ctx); err != nil {
 		return "", 0, err
 	}
 	i := c.serverInfo()
@@ -112,17 +112,16 @@ func (c *Cluster) requestServerInfo(ctx context.Context) (serverInfo, error) {
 
 // MayApply returns an error with all permissions that the user lacks to apply objects.
 func (c *Cluster) MayApply(ctx context.Context, objects []render.Object) error {
-	return MayApply(cluster.Quiet(ctx), c.client, objects, c.probes)
+	return MayApply(ctx, c.client, objects, c.probes)
 }
 
 // References returns an error with all objects that other objects refer to and that do not exist.
 func (c *Cluster) References(ctx context.Context, objects []render.Object) error {
-	return References(cluster.Quiet(ctx), c.client, objects)
+	return References(ctx, c.client, objects)
 }
 
 // Secret returns the data of a Secret, and nil if it does not exist.
 func (c *Cluster) Secret(ctx context.Context, name string) (map[string][]byte, error) {
-	ctx = cluster.Quiet(ctx)
 	if err := c.client.Connect(ctx); err != nil {
 		return nil, err
 	}
@@ -135,7 +134,7 @@ func (c *Cluster) Secret(ctx context.Context, name string) (map[string][]byte, e
 
 // StorageClasses returns the names of the storage classes, the default ones first, and the number of default ones.
 func (c *Cluster) StorageClasses(ctx context.Context) (names []string, defaults int, err error) {
-	all, err := list[metav1.PartialObjectMetadata](cluster.Quiet(ctx), c.client, kind.StorageClasses, "")
+	all, err := list[metav1.PartialObjectMetadata](ctx, c.client, kind.StorageClasses, "")
 	if err != nil {
 		return nil, 0, err
 	}
@@ -154,13 +153,12 @@ func (c *Cluster) StorageClasses(ctx context.Context) (names []string, defaults 
 
 // Quotas returns the quotas of the namespace.
 func (c *Cluster) Quotas(ctx context.Context) ([]corev1.ResourceQuota, error) {
-	return list[corev1.ResourceQuota](cluster.Quiet(ctx), c.client, kind.ResourceQuotas, c.client.Namespace)
+	return list[corev1.ResourceQuota](ctx, c.client, kind.ResourceQuotas, c.client.Namespace)
 }
 
 // Running returns the names of the PersistentVolumeClaims of the namespace, and the labels of its pods that have not
 // ended.
 func (c *Cluster) Running(ctx context.Context) (claims []string, pods []map[string]string, err error) {
-	ctx = cluster.Quiet(ctx)
 	volumes, err := list[metav1.PartialObjectMetadata](ctx, c.client, kind.PersistentVolumeClaim.GVR(),
 		c.client.Namespace)
 	if err != nil {
@@ -183,7 +181,7 @@ func (c *Cluster) Running(ctx context.Context) (claims []string, pods []map[stri
 
 // Architectures returns the number of nodes by architecture.
 func (c *Cluster) Architectures(ctx context.Context) (map[string]int, error) {
-	nodes, err := list[corev1.Node](cluster.Quiet(ctx), c.client, kind.Nodes, "")
+	nodes, err := list[corev1.Node](ctx, c.client, kind.Nodes, "")
 	if err != nil {
 		return nil, err
 	}

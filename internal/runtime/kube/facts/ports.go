@@ -11,7 +11,6 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -21,7 +20,6 @@ import (
 // choose a port learn which Service or pod has it. A dry run does not name the Service, accepts each host port, and is
 // not made in a new namespace.
 func (c *Cluster) Occupied(ctx context.Context, objects []render.Object) error {
-	ctx = cluster.Quiet(ctx)
 	requested := requestedPorts{node: map[int32]string{}, host: map[int32]string{}}
 	own := map[string]bool{}
 	for _, o := range objects {

@@ -34,7 +34,7 @@ const (
 // Reach tries addresses from pods in the namespace, which it creates and deletes. It also deletes those that earlier
 // runs have left behind.
 func (c *Cluster) Reach(ctx context.Context, p check.Probe) ([]check.Answer, error) {
-	ctx, cl := cluster.Quiet(ctx), c.client
+	cl := c.client
 	if err := cl.Connect(ctx); err != nil {
 		return nil, err
 	}

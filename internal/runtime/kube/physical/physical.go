@@ -102,7 +102,7 @@ func (c *Client) DeleteObject(ctx context.Context, p plan.Ref, seen *unstructure
 }
 
 // connect makes sure, once, that the API server answers: requests to one that does not are repeated for long.
-func (c *Client) connect(ctx context.Context) error { return c.cluster.Connect(cluster.Quiet(ctx)) }
+func (c *Client) connect(ctx context.Context) error { return c.cluster.Connect(ctx) }
 
 // resource returns a client for the resource of an object. The kinds on physical cluster have regular plurals.
 func (c *Client) resource(p plan.Ref) dynamic.ResourceInterface {
