@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 
-	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/operator"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
@@ -84,15 +83,3 @@ func (r *Runtime) InheritedRelease(ctx context.Context, service plan.Item) (stri
 
 // operator returns the installations of kcp-operator in the home namespace.
 func (r *Runtime) operator() *adopt.Installation { return adopt.Of(r.clusters.home, r.now) }
-
-// single returns the options for a client of one cluster.
-func (o Options) single() cluster.Options {
-	return cluster.Options{
-		API: o.API, As: o.As, AsGroups: o.AsGroups, Now: o.Now,
-		Notify: func(format string, args ...any) {
-			if o.Notify != nil {
-				o.Notify(fmt.Sprintf(format, args...))
-			}
-		},
-	}
-}

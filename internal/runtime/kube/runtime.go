@@ -89,6 +89,18 @@ type Options struct {
 	Notify func(message string)
 }
 
+// single returns the options for a client of one cluster.
+func (o Options) single() cluster.Options {
+	return cluster.Options{
+		API: o.API, As: o.As, AsGroups: o.AsGroups, Now: o.Now,
+		Notify: func(format string, args ...any) {
+			if o.Notify != nil {
+				o.Notify(fmt.Sprintf(format, args...))
+			}
+		},
+	}
+}
+
 // Runtime runs the components of a setup on its Kubernetes clusters.
 type Runtime struct {
 	topology *topology.Topology
@@ -122,14 +134,9 @@ var (
 
 // New finds the clusters of a topology as kubectl does. It sends no request.
 func New(t *topology.Topology, o Options) (*Runtime, error) {
-	notify := func(format string, args ...any) {
-		if o.Notify != nil {
-			o.Notify(fmt.Sprintf(format, args...))
-		}
-	}
-	newClient := func(c topology.Cluster) (*cluster.Client, error) {
-		return cluster.New(c, cluster.Options{API: o.API, As: o.As, AsGroups: o.AsGroups, Now: o.Now, Notify: notify})
-	}
+	options := o.single()
+	notify := options.Notify
+	newClient := func(c topology.Cluster) (*cluster.Client, error) { return cluster.New(c, options) }
 	all := &clusters{}
 	for _, c := range t.Clusters {
 		cl, err := newClient(c)
@@ -137,7 +144,7 @@ func New(t *topology.Topology, o Options) (*Runtime, error) {
 			err = cl.MayHost()
 		}
 		if err != nil && c.Name != t.Home.Name {
-			cl, err = cluster.Unconfigured(c, cluster.Options{Now: o.Now}, err)
+			cl, err = cluster.Unconfigured(c, options, err)
 		}
 		if err != nil {
 			return nil, err
