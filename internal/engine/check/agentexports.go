@@ -71,9 +71,7 @@ func exportsOwned(ctx context.Context, s *Subject) outcome {
 	}
 	proxy, err := s.client(proxies[0])
 	if err != nil {
-		var o outcome
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	return every(agents, func(c *topology.Component) (o outcome) {
 		a := &agentstate.Agent{Component: c, Proxy: proxy}

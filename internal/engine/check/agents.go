@@ -93,9 +93,7 @@ func eachAgent(ask func(context.Context, *Subject, *agentstate.Agent) outcome) f
 		}
 		proxy, err := s.client(proxies[0])
 		if err != nil {
-			var o outcome
-			o.add(err)
-			return o
+			return fromError(err)
 		}
 		o := every(agents, func(c *topology.Component) outcome {
 			return ask(ctx, s, &agentstate.Agent{Component: c, Runtime: s.Runtime, Proxy: proxy, Now: s.Now})

@@ -18,8 +18,7 @@ func workspaces(ctx context.Context, s *Subject) (o outcome) {
 	r := &live.Reader{Topology: s.Topology, Connect: s.client, Pause: cmp.Or(s.Pause, live.Pause)}
 	found, err := r.Find(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	counts := map[content.Reason][]string{}
 	for _, t := range found.Tears {

@@ -60,35 +60,31 @@ func (s *Subject) on(c Cluster) []render.Object {
 	return slices.DeleteFunc(slices.Clone(s.Objects), func(o render.Object) bool { return o.Cluster != c.Name() })
 }
 
-func answers(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
+func answers(ctx context.Context, _ *Subject, c Cluster) outcome {
 	_, _, err := c.Hello(ctx)
-	o.add(err)
-	return o
+	return fromError(err)
 }
 
 // clusterScoped reports whether an object has no namespace. Namespaces themselves are the subject of other permissions.
 func clusterScoped(o render.Object) bool { return o.GetNamespace() == "" && o.GetKind() != "Namespace" }
 
-func mayApply(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-	o.add(c.MayApply(ctx, slices.DeleteFunc(s.on(c), clusterScoped)))
-	return o
+func mayApply(ctx context.Context, s *Subject, c Cluster) outcome {
+	return fromError(c.MayApply(ctx, slices.DeleteFunc(s.on(c), clusterScoped)))
 }
 
 // mayApplyClusterScoped checks permissions for the objects without a namespace. Only agents have some.
-func mayApplyClusterScoped(ctx context.Context, _ *Subject, c agentCluster) (o outcome) {
+func mayApplyClusterScoped(ctx context.Context, _ *Subject, c agentCluster) outcome {
 	objects := slices.DeleteFunc(c.objects, func(o render.Object) bool { return !clusterScoped(o) })
 	if len(objects) == 0 {
 		return skipped("no agent runs on it")
 	}
-	o.add(c.asked.MayApplyClusterScoped(ctx, objects))
-	return o
+	return fromError(c.asked.MayApplyClusterScoped(ctx, objects))
 }
 
 func version(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
 	v, _, err := c.Hello(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	have, err := utilversion.ParseGeneric(v)
 	if err != nil {
@@ -107,8 +103,7 @@ func version(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
 func clock(ctx context.Context, _ *Subject, c Cluster) (o outcome) {
 	_, ahead, err := c.Hello(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	how := "ahead of"
 	if ahead < 0 {
@@ -137,16 +132,14 @@ func storeReadable(ctx context.Context, s *Subject) (o outcome) {
 func storeOfInstallation(ctx context.Context, s *Subject) (o outcome) {
 	known, err := s.Runtime.Record(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	if known.Empty() {
 		return skipped("nothing is installed yet")
 	}
 	state, err := s.Runtime.Store().Load(ctx)
 	if err != nil {
-		o.add(fmt.Errorf("read %s: %w", s.Runtime.Store(), err))
-		return o
+		return fromError(fmt.Errorf("read %s: %w", s.Runtime.Store(), err))
 	}
 	o.add(known.CheckAuthorities(state, s.Runtime.Store().String()))
 	if lost, next := known.LostKeysMessage(state, s.Runtime.Store().String()); lost != "" {
@@ -157,29 +150,25 @@ func storeOfInstallation(ctx context.Context, s *Subject) (o outcome) {
 }
 
 // references looks for what objects refer to, on clusters or on this machine.
-func references(ctx context.Context, s *Subject) (o outcome) {
+func references(ctx context.Context, s *Subject) outcome {
 	if s.facts.Machine != nil {
-		o.add(s.facts.Machine.References(ctx, s.Objects))
-		return o
+		return fromError(s.facts.Machine.References(ctx, s.Objects))
 	}
-	return eachCluster(func(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-		o.add(c.References(ctx, s.on(c)))
-		return o
+	return eachCluster(func(ctx context.Context, s *Subject, c Cluster) outcome {
+		return fromError(c.References(ctx, s.on(c)))
 	})(ctx, s)
 }
 
 // exposed looks for what the setup needs to expose components.
-func exposed(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-	o.add(c.Serves(ctx, s.on(c)))
-	return o
+func exposed(ctx context.Context, s *Subject, c Cluster) outcome {
+	return fromError(c.Serves(ctx, s.on(c)))
 }
 
 // storage compares the storage classes of new volumes and of the cluster.
 func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	fresh, err := s.fresh(ctx, c)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	users := map[string][]string{}
 	for _, obj := range fresh {
@@ -193,8 +182,7 @@ func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	}
 	names, defaults, err := c.StorageClasses(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	existing := "the cluster has none"
 	if len(names) > 0 {
@@ -214,9 +202,8 @@ func storage(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 }
 
 // admission creates the pods of new and changed workloads in a dry run.
-func admission(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-	o.add(c.Admit(ctx, s.on(c)))
-	return o
+func admission(ctx context.Context, s *Subject, c Cluster) outcome {
+	return fromError(c.Admit(ctx, s.on(c)))
 }
 
 func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
@@ -232,8 +219,7 @@ func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	}
 	nodes, err := c.Architectures(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	good := 0
 	bad := []string{}
@@ -256,19 +242,17 @@ func architecture(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	return o
 }
 
-func occupied(ctx context.Context, s *Subject, c Cluster) (o outcome) {
-	o.add(c.Occupied(ctx, s.on(c)))
-	return o
+func occupied(ctx context.Context, s *Subject, c Cluster) outcome {
+	return fromError(c.Occupied(ctx, s.on(c)))
 }
 
 // onMachine runs a check of a setup on this machine.
 func onMachine(do func(context.Context, *Subject, Machine) error) func(context.Context, *Subject) outcome {
-	return func(ctx context.Context, s *Subject) (o outcome) {
+	return func(ctx context.Context, s *Subject) outcome {
 		if s.facts.Machine == nil {
 			return skipped("the setup runs on clusters")
 		}
-		o.add(do(ctx, s, s.facts.Machine))
-		return o
+		return fromError(do(ctx, s, s.facts.Machine))
 	}
 }
 

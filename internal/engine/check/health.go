@@ -267,8 +267,7 @@ func expiry(_ context.Context, s *Subject) (o outcome) {
 	}
 	list, err := pki.ListOf(s.Topology, s.state)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	for _, it := range list.Items {
 		if it.Info == nil || it.Role == pki.RolePrevious {
@@ -286,7 +285,7 @@ func expiry(_ context.Context, s *Subject) (o outcome) {
 }
 
 // fits verifies every connection from the store alone.
-func fits(ctx context.Context, s *Subject) (o outcome) {
+func fits(ctx context.Context, s *Subject) outcome {
 	if len(s.state.CAs) == 0 {
 		return skipped("the PKI store is empty")
 	}
@@ -296,6 +295,5 @@ func fits(ctx context.Context, s *Subject) (o outcome) {
 	if expiry(ctx, s).status == Fail {
 		return skipped("not examined: certificates have expired (KCP131)")
 	}
-	o.add(render.Prove(s.Topology, s.state, s.Now()))
-	return o
+	return fromError(render.Prove(s.Topology, s.state, s.Now()))
 }

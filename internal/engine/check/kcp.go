@@ -23,8 +23,7 @@ func (s *Subject) shards(ctx context.Context) ([]kcp.Shard, error) {
 func registration(ctx context.Context, s *Subject) (o outcome) {
 	registered, err := s.shards(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	byName := map[string]kcp.Shard{}
 	for _, sh := range registered {
@@ -57,8 +56,7 @@ func registration(ctx context.Context, s *Subject) (o outcome) {
 func schedulable(ctx context.Context, s *Subject) (o outcome) {
 	registered, err := s.shards(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	var cordoned []string
 	for _, sh := range registered {
@@ -84,8 +82,7 @@ func caches(ctx context.Context, s *Subject) (o outcome) {
 	}
 	cache, err := s.client(holder)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	o.absorb("", s.cachedShards(ctx, cache))
 	o.absorb("", s.eachOf(s.Topology.Shards(), func(c *topology.Component) (o outcome) {
@@ -116,8 +113,7 @@ func caches(ctx context.Context, s *Subject) (o outcome) {
 func (s *Subject) cachedShards(ctx context.Context, cache *kcp.Client) (o outcome) {
 	registered, err := s.shards(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	known, err := cache.CachedShards(ctx)
 	if err != nil {
@@ -144,13 +140,11 @@ func without(all, others []string) []string {
 func endpoints(ctx context.Context, s *Subject) (o outcome) {
 	root, err := s.root()
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	found, err := root.EndpointSlices(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	type endpoint struct{ slice, url string }
 	at := map[*topology.Component][]endpoint{}

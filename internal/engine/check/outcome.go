@@ -30,6 +30,12 @@ func skipped(format string, args ...any) outcome {
 	return outcome{status: Skipped, causes: []string{fmt.Sprintf(format, args...)}}
 }
 
+// fromError returns the outcome of a check that ends with an error, or passes without one.
+func fromError(err error) (o outcome) {
+	o.add(err)
+	return o
+}
+
 func (o *outcome) fail(format string, args ...any) { o.merge(Fail, fmt.Sprintf(format, args...)) }
 func (o *outcome) warn(format string, args ...any) { o.merge(Warn, fmt.Sprintf(format, args...)) }
 

@@ -71,21 +71,18 @@ func (e existing) podsOf(o *unstructured.Unstructured) int64 {
 func quota(ctx context.Context, s *Subject, c Cluster) (o outcome) {
 	quotas, err := c.Quotas(ctx)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	if len(quotas) == 0 {
 		return skipped("the namespace has no quota")
 	}
 	fresh, err := s.fresh(ctx, c)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	there, err := s.existing(ctx, c)
 	if err != nil {
-		o.add(err)
-		return o
+		return fromError(err)
 	}
 	need := usage{}
 	for _, obj := range fresh {

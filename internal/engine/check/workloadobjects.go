@@ -29,8 +29,7 @@ func (c *compute) eachShard(ctx context.Context,
 	slice, err := c.object(ctx, kcpapi.APIExportEndpointSlice.GroupVersionKind, api.ExportWorkloads)
 	switch {
 	case err != nil:
-		o.add(err)
-		return o
+		return fromError(err)
 	case slice == nil:
 		o.fail("APIExportEndpointSlice %s in %s does not exist", api.ExportWorkloads, c.Workspace)
 		return o

@@ -63,14 +63,12 @@ func inCompute(ask func(context.Context, *compute) outcome) func(context.Context
 		}
 		proxy, err := s.client(proxies[0])
 		if err != nil {
-			o.add(err)
-			return o
+			return fromError(err)
 		}
 		c := &compute{Subject: s, Workloads: w, proxy: proxy}
 		switch err := c.read(ctx); {
 		case err != nil:
-			o.add(err)
-			return o
+			return fromError(err)
 		case c.export == nil:
 			return skipped("no API is published")
 		}
