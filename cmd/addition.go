@@ -79,7 +79,6 @@ func (a addition) write(before, after *session) func() error {
 		if err := write(); err != nil {
 			return err
 		}
-		after.written = true
 		after.reporter.note(fmt.Sprintf("added the %s to %s", a.what, after.file.Name))
 		return nil
 	}

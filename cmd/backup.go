@@ -11,7 +11,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
 )
@@ -23,17 +22,11 @@ func newBackupCmd(env *Env) *cobra.Command {
 
 // snapshots returns what the etcds of the setup are read through.
 func (s *session) snapshots() (backup.Source, error) {
-	below := workspace.Below(s.runtime)
-	if source, ok := below.(backup.Source); ok {
+	if source, ok := workspace.Below(s.runtime).(backup.Source); ok {
 		return source, nil
 	}
-	pods, ok := below.(run.MemberRuntime)
-	if !ok {
-		return nil, clierr.New(clierr.Failed, "", "%s has no etcds that kcpctl can read", s.runtime.Where())
-	}
-	return &backup.Managed{
-		Topology: s.topology, Members: run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now},
-	}, nil
+	members, err := s.members()
+	return &backup.Managed{Topology: s.topology, Members: members}, err
 }
 
 // etcdOf returns a client of the etcd of a shard. It returns nil if kcpctl cannot read it: an external etcd, or an

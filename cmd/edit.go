@@ -36,5 +36,9 @@ func (s *session) writeEdit(after *session) func() error {
 	if after.file == s.file {
 		return nil
 	}
-	return func() error { return s.file.Rewrite(s.flags.file, after.file) }
+	return func() error {
+		err := s.file.Rewrite(s.flags.file, after.file)
+		after.written = err == nil
+		return err
+	}
 }

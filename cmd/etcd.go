@@ -32,14 +32,11 @@ func loadMembers(env *Env, flags *setupFlags) (*session, error) {
 	return loadSetup(env, flags)
 }
 
-// connectMembers connects to what runs the members. The caller closes the session.
-func (s *session) connectMembers(ctx context.Context) (run.Members, error) {
-	if err := s.connect(ctx); err != nil {
-		return run.Members{}, err
-	}
+// members returns the members of the managed etcds. The session is connected.
+func (s *session) members() (run.Members, error) {
 	pods, ok := workspace.Below(s.runtime).(run.MemberRuntime)
 	if !ok {
-		return run.Members{}, fmt.Errorf("%s runs no pods", s.runtime.Where())
+		return run.Members{}, fmt.Errorf("%s has no etcds that kcpctl can read", s.runtime.Where())
 	}
 	return run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now}, nil
 }
@@ -84,11 +81,14 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	members, err := s.connectMembers(ctx)
-	if err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()
+	members, err := s.members()
+	if err != nil {
+		return err
+	}
 	lost, err := s.leaveOut(ctx)
 	if err != nil {
 		return err
@@ -207,11 +207,14 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 		s.env.printRefs(r.Deletes()...)
 		return nil
 	}
-	members, err := s.connectMembers(ctx)
-	if err != nil {
+	if err := s.connect(ctx); err != nil {
 		return err
 	}
 	defer s.close()
+	members, err := s.members()
+	if err != nil {
+		return err
+	}
 	r.Members = members
 	r.Runtime = s.runtime
 	var objects []plan.Item

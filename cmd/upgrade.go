@@ -88,7 +88,7 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	up.options.Edit = o.write(before, s)
+	up.options.Edit = before.writeEdit(s)
 	res, err := up.run(ctx, s)
 	if err != nil {
 		return o.explain(err, s, from)
@@ -107,19 +107,6 @@ func (o *upgradeOptions) edited(before *session) (*session, error) {
 		return nil, err
 	}
 	return before.with(file)
-}
-
-// write returns what writes the edit into the setup file; nil if the edit changes nothing.
-func (o *upgradeOptions) write(before, after *session) func() error {
-	write := before.writeEdit(after)
-	if write == nil {
-		return nil
-	}
-	return func() error {
-		err := write()
-		after.written = err == nil
-		return err
-	}
 }
 
 // checkImages rejects an upgrade after which no server would run the new release.
