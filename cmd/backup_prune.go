@@ -62,19 +62,7 @@ func (o *backupPruneOptions) run(ctx context.Context) error {
 		return err
 	}
 	all := found.Complete
-	of := map[string][]*archive.Manifest{}
-	for _, m := range all {
-		of[m.Installation] = append(of[m.Installation], m)
-	}
-	var old []*archive.Manifest
-	for _, m := range all { // in the order of their age
-		prunable := backup.Prunable(of[m.Installation], o.keep.rule(), o.env.Now())
-		for _, p := range prunable {
-			if p == m {
-				old = append(old, m)
-			}
-		}
-	}
+	old := backup.Prunable(all, o.keep.rule(), o.env.Now())
 	if len(old) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "Nothing to delete: %s has %d backups.\n", target, len(all))
 		return nil
@@ -85,12 +73,10 @@ func (o *backupPruneOptions) run(ctx context.Context) error {
 		}
 		return nil
 	}
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx,
-			fmt.Sprintf("Delete %d of %d backups in %s? This cannot be undone.", len(old), len(all), target))
-		if err != nil || !yes {
-			return err
-		}
+	yes, err := o.env.confirmed(ctx, o.yes,
+		fmt.Sprintf("Delete %d of %d backups in %s? This cannot be undone.", len(old), len(all), target))
+	if err != nil || !yes {
+		return err
 	}
 	return backup.Prune(ctx, target, old, func(name string) { fmt.Fprintf(o.env.Streams.Out, "%s deleted\n", name) })
 }

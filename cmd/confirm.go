@@ -70,6 +70,14 @@ func (r removal) confirmed(ctx context.Context) (bool, error) {
 	return r.session.env.Streams.Confirm(ctx, r.question)
 }
 
+// confirmed reports whether --yes or the user confirms.
+func (e *Env) confirmed(ctx context.Context, yes bool, question string) (bool, error) {
+	if yes {
+		return true, nil
+	}
+	return e.Streams.Confirm(ctx, question)
+}
+
 // preview shows what an edit changes in the setup file and, in a server dry run, what up would then change.
 func (f *dryRunFlags) preview(ctx context.Context, before, after *session, r upRun) error {
 	before.printEdit(after.file)

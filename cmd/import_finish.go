@@ -77,10 +77,7 @@ func remainsPlan(r *adopt.Remains) *plan.Plan {
 
 // mayRemove reports whether a flag or the user confirms the removal.
 func (o *importOptions) mayRemove(ctx context.Context, i *adopt.Installation, r *adopt.Remains) (bool, error) {
-	if o.yes {
-		return true, nil
-	}
-	return o.env.Streams.Confirm(ctx, fmt.Sprintf("Remove %s and %s of kcp-operator from %s?",
+	return o.env.confirmed(ctx, o.yes, fmt.Sprintf("Remove %s and %s of kcp-operator from %s?",
 		plural(len(r.Servers), "Deployment", "Deployments"), plural(len(r.Objects), "object", "objects"), i.Where()))
 }
 

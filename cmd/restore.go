@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -129,14 +130,8 @@ func (o *restoreOptions) restore(ctx context.Context, s *session, r *backup.Rest
 		o.print(s, p)
 		return nil
 	}
-	if !o.yes {
-		yes, err := o.env.Streams.Confirm(ctx, o.question(s, p))
-		if err != nil {
-			return err
-		}
-		if !yes {
-			return silent(clierr.Failed)
-		}
+	if yes, err := o.env.confirmed(ctx, o.yes, o.question(s, p)); err != nil || !yes {
+		return cmp.Or(err, silent(clierr.Failed))
 	}
 	end = s.reporter.begin(ctx, fmt.Sprintf("replace the data of kcp %q", s.topology.Name))
 	defer end()

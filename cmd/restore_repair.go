@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -122,16 +123,10 @@ func (o *restoreRepairOptions) actions() []backup.Action {
 
 // repair repairs what is shown, if the user agrees.
 func (o *restoreRepairOptions) repair(ctx context.Context, s *session, r *backup.Repair) error {
-	if !o.yes {
-		question := fmt.Sprintf("Repair %s of kcp %q (%s)? Deleted objects cannot be restored without a backup.",
-			plural(len(r.Shown), "workspace", "workspaces"), s.topology.Name, s.runtime.Where())
-		yes, err := o.env.Streams.Confirm(ctx, question)
-		if err != nil {
-			return err
-		}
-		if !yes {
-			return silent(clierr.Failed)
-		}
+	question := fmt.Sprintf("Repair %s of kcp %q (%s)? Deleted objects cannot be restored without a backup.",
+		plural(len(r.Shown), "workspace", "workspaces"), s.topology.Name, s.runtime.Where())
+	if yes, err := o.env.confirmed(ctx, o.yes, question); err != nil || !yes {
+		return cmp.Or(err, silent(clierr.Failed))
 	}
 	ctx, cancel := limited(ctx, o.timeout, "repaired")
 	defer cancel()

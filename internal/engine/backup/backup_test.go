@@ -290,6 +290,16 @@ func TestPrunableKeepsEachShard(t *testing.T) {
 	require.Equal(t, all[:1], backup.Prunable(all, backup.Keep{Last: 1}, now))
 }
 
+// The backups of an installation do not count among those of another one.
+func TestPrunableKeepsEachInstallation(t *testing.T) {
+	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)
+	var all []*archive.Manifest
+	for i, installation := range []string{"a", "b", "a", "a"} {
+		all = append(all, &archive.Manifest{Installation: installation, Created: now.Add(time.Duration(i) * time.Hour)})
+	}
+	require.Equal(t, []*archive.Manifest{all[0], all[2]}, backup.Prunable(all, backup.Keep{Last: 1}, now))
+}
+
 // Where an etcd had no majority, a newer snapshot can have less than an older one.
 func TestPrunableKeepsWhatHasTheLastWrites(t *testing.T) {
 	now := time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)

@@ -17,24 +17,28 @@ type Keep struct {
 	Within time.Duration
 }
 
-// Prunable returns the backups of one installation that no rule keeps, oldest first. Partial backups do not count among
-// the newest, so they never displace one with all shards. Those that are newer than all others count among the partial
-// ones that lack the same shards. One that may lack the last writes of a shard counts as partial: it can be older than
-// one that was taken before. The newest backup that can bring back the installation is kept, however many without keys
-// are newer.
+// Prunable returns the backups that no rule keeps, oldest first. The rules are for the backups of each installation.
+// Partial backups do not count among the newest, so they never displace one with all shards. Those that are newer than
+// all others count among the partial ones that lack the same shards. One that may lack the last writes of a shard
+// counts as partial: it can be older than one that was taken before. The newest backup that can bring back the
+// installation is kept, however many without keys are newer.
 func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Manifest {
 	newest := slices.Clone(all)
 	slices.SortFunc(newest, func(a, b *archive.Manifest) int { return b.Created.Compare(a.Created) })
 	var out []*archive.Manifest
-	kept := map[string]int{} // by the shards that are missing
-	complete := slices.IndexFunc(newest, (*archive.Manifest).Complete)
-	for i, m := range newest {
-		lacks := strings.Join(append(missing(m), m.Doubtful()...), ",")
-		if (lacks == "" || kept[""] == 0) && kept[lacks] < max(1, keep.Last) {
-			kept[lacks]++
+	type class struct{ installation, lacks string } // lacks names the shards that are missing
+	kept := map[class]int{}
+	complete := map[string]*archive.Manifest{} // the newest one of each installation
+	for _, m := range newest {
+		if m.Complete() && complete[m.Installation] == nil {
+			complete[m.Installation] = m
+		}
+		its := class{m.Installation, strings.Join(append(missing(m), m.Doubtful()...), ",")}
+		if (its.lacks == "" || kept[class{m.Installation, ""}] == 0) && kept[its] < max(1, keep.Last) {
+			kept[its]++
 			continue
 		}
-		if i == complete || keep.Within > 0 && now.Sub(m.Created) < keep.Within {
+		if m == complete[m.Installation] || keep.Within > 0 && now.Sub(m.Created) < keep.Within {
 			continue
 		}
 		out = append(out, m)
