@@ -3,7 +3,6 @@ package cmd
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 
@@ -134,15 +133,11 @@ func syncModeOf(mode string) (v1alpha1.SyncMode, bool) {
 // adopts says what becomes of the namespaces of workspaces that the cluster has already. A cluster that cannot be read
 // fails the run later.
 func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
-	t := findTenants(ctx, s, s.topology.Component(topology.IDOf(topology.Physical, o.name)))
-	if len(t.clusters[0].all) == 0 {
-		return ctx.Err()
-	}
-	t.readPaths(ctx)
-	for _, line := range t.adoption(t.clusters[0]) {
+	lines, ours := s.tenants(ctx, s.topology.Component(topology.IDOf(topology.Physical, o.name))).Adoption()
+	for _, line := range lines {
 		o.env.note(line)
 	}
-	if o.yes || t.id != "" && len(t.own(t.clusters[0])) == 0 {
+	if o.yes || !ours {
 		return ctx.Err()
 	}
 	yes, err := o.env.Streams.Confirm(ctx, fmt.Sprintf("Add cluster %q with what runs there?", o.name))
@@ -150,26 +145,6 @@ func (o *clusterAddOptions) adopts(ctx context.Context, s *session) error {
 		return errDeclined
 	}
 	return err
-}
-
-// adoption says what becomes of the namespaces of workspaces that a new cluster has already.
-func (t *tenants) adoption(c *tenantCluster) (out []string) {
-	if own := t.own(c); len(own) > 0 {
-		out = append(out, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still have "+
-			"them are adopted. Others are shown as orphans: they remain until a user releases them",
-			c.Name, t.describe(own)))
-	}
-	others := t.others(c)
-	for _, id := range slices.Sorted(maps.Keys(others)) {
-		line := fmt.Sprintf("cluster %q has %s of the setup with the ID %s", c.Name, t.describe(others[id]), id)
-		if t.id == "" {
-			line += ". Whether it is this one is not known"
-		} else {
-			line += ", and not of this one. They stay as they are"
-		}
-		out = append(out, line)
-	}
-	return out
 }
 
 // done prints what became available.
@@ -181,15 +156,15 @@ func (o *clusterAddOptions) done(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	live, err := c.cluster(ctx, o.name)
+	live, err := c.Cluster(ctx, o.name)
 	if err != nil {
 		return err
 	}
 	if live == nil {
 		return clierr.New(clierr.Conflict, "run "+o.setup.command("up"),
-			"Cluster %s in %s was deleted after it was added", o.name, c.workspace)
+			"Cluster %s in %s was deleted after it was added", o.name, c.Path)
 	}
-	o.printAPIs(live, c.workspace)
+	o.printAPIs(live, c.Path)
 	return nil
 }
 

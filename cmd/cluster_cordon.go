@@ -6,14 +6,9 @@ import (
 	"slices"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/object"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
-	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 func newClusterCordonCmd(env *Env) *cobra.Command {
@@ -37,7 +32,7 @@ func newClusterUncordonCmd(env *Env) *cobra.Command {
 	})
 }
 
-func (o *cordonOptions) markCluster(ctx context.Context, c *compute) error {
+func (o *cordonOptions) markCluster(ctx context.Context, c *computeSession) error {
 	if err := c.cordon(ctx, o.name, o.cordon); err != nil {
 		return err
 	}
@@ -51,22 +46,18 @@ func (o *cordonOptions) markCluster(ctx context.Context, c *compute) error {
 
 // cordon makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. The
 // session then has the edited file. Other changes of the file are not applied.
-func (c *compute) cordon(ctx context.Context, name string, on bool) error {
+func (c *computeSession) cordon(ctx context.Context, name string, on bool) error {
 	live, err := c.registered(ctx, name)
 	if err != nil {
 		return err
 	}
-	if err := c.endDrain(ctx, live, on); err != nil {
-		return err
-	}
-	mark := func(ctx context.Context) error { return c.mark(ctx, name, on) }
 	s := c.session
 	edited, err := cordonEdit(s, name, on)
 	if err != nil {
 		return err
 	}
 	if edited == s.file {
-		return mark(ctx)
+		return c.Cordon(ctx, s.runtime, live, on, nil)
 	}
 	after, err := s.with(edited)
 	if err != nil {
@@ -74,37 +65,7 @@ func (c *compute) cordon(ctx context.Context, name string, on bool) error {
 	}
 	after.runtime = s.runtime
 	c.session = after
-	return run.Locked(ctx, s.runtime, func(ctx context.Context) error {
-		if err := s.file.Rewrite(s.flags.file, edited); err != nil {
-			return err
-		}
-		if err := mark(ctx); err != nil {
-			return clierr.Also(err, "the setup file is changed already: rerun the command to continue")
-		}
-		return nil
-	}, nil)
-}
-
-// registered returns a Cluster, which must exist.
-func (c *compute) registered(ctx context.Context, name string) (*api.Cluster, error) {
-	live, err := c.cluster(ctx, name)
-	if err == nil && live == nil {
-		err = c.unknown(ctx, name)
-	}
-	return live, err
-}
-
-// unknown is the error for a cluster that is not registered.
-func (c *compute) unknown(ctx context.Context, name string) error {
-	if slices.Contains(physicalNames(c.session), name) {
-		return clierr.New(clierr.NotReady, "run "+c.session.flags.command("up")+" first",
-			"the cluster %q is not registered yet", name)
-	}
-	all, err := c.clusters(ctx)
-	if err != nil {
-		return err
-	}
-	return unknownName("cluster", name, mapped(all, func(cl *api.Cluster) string { return cl.Name }))
+	return c.Cordon(ctx, s.runtime, live, on, s.writeEdit(after))
 }
 
 // cordonEdit returns the setup file with the value of a cluster; the same file if the cluster has it already.
@@ -126,50 +87,4 @@ func printCordon(s *session, name string) error {
 		s.printEdit(edited)
 	}
 	return err
-}
-
-// endDrain removes the request for a drain from a Cluster that becomes schedulable, and an old one from a Cluster that
-// is only cordoned.
-func (c *compute) endDrain(ctx context.Context, live *api.Cluster, cordon bool) error {
-	if _, drain := live.Annotations[api.AnnotationDrain]; !drain || cordon && live.Spec.Unschedulable {
-		return nil
-	}
-	return c.patch(ctx, live.Name,
-		map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationDrain: nil}}})
-}
-
-// mark makes a Cluster unschedulable or schedulable, if it is not. If up has applied the Cluster, mark does it as the
-// same field manager: up cannot change back what another one has set.
-func (c *compute) mark(ctx context.Context, name string, on bool) error {
-	live, err := c.Object(ctx, c.place(name))
-	if err != nil {
-		return fmt.Errorf("read Cluster %s in %s: %w", name, c.workspace, err)
-	}
-	if live == nil || isUnschedulable(live) == on {
-		return nil
-	}
-	var value any // none is the default
-	if on {
-		value = true
-	}
-	if want := object.Owned(live); want != nil {
-		want.SetUID(live.GetUID())
-		spec, _ := want.Object["spec"].(map[string]any)
-		if delete(spec, "unschedulable"); on && spec != nil {
-			spec["unschedulable"] = value
-		}
-		live, err = c.ApplyObject(ctx, c.place(name), want, false, false)
-		if err != nil {
-			return fmt.Errorf("apply Cluster %s in %s: %w", name, c.workspace, err)
-		}
-		if isUnschedulable(live) == on {
-			return nil
-		}
-	}
-	return c.patch(ctx, name, map[string]any{"spec": map[string]any{"unschedulable": value}})
-}
-
-func isUnschedulable(cluster *unstructured.Unstructured) bool {
-	on, _, _ := unstructured.NestedBool(cluster.Object, "spec", "unschedulable")
-	return on
 }

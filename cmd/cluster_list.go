@@ -10,13 +10,13 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/labels"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 )
 
 // What a table shows for a value that there is not, or that is not known: as kubectl.
@@ -53,18 +53,18 @@ because it has been not ready for longer than evictAfter, or False with the reas
 	return c
 }
 
-func (o *clusterListOptions) run(ctx context.Context, c *compute) error {
-	return o.list(ctx, c, c.session.topology.Name, physicalNames(c.session))
+func (o *clusterListOptions) run(ctx context.Context, c *computeSession) error {
+	return o.list(ctx, c, physicalNames(c.session))
 }
 
 // list prints the Clusters, and the clusters of the setup file that are not registered.
-func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string, inFile []string) error {
-	all, err := c.clusters(ctx)
+func (o *clusterListOptions) list(ctx context.Context, c *computeSession, inFile []string) error {
+	all, err := c.Clusters(ctx)
 	if err != nil {
 		return err
 	}
 	if o.output != "" && o.output != outputWide {
-		return encode(o.env.Streams.Out, o.output, listOf("ClusterList", setup, all))
+		return encode(o.env.Streams.Out, o.output, listOf("ClusterList", c.Topology.Name, all))
 	}
 	header := []string{"NAME", "READY", "REASON", "SCHEDULABLE", "MODE", "VERSION", "APIS", "LEAVES", "AGE"}
 	if o.output == outputWide {
@@ -83,7 +83,7 @@ func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string,
 		rows = append(rows, row)
 	}
 	if len(rows) == 0 {
-		o.env.noneFound("clusters", fmt.Sprintf("kcp %q", setup))
+		o.env.noneFound("clusters", fmt.Sprintf("kcp %q", c.Topology.Name))
 		return nil
 	}
 	ui.Table(o.env.Streams.Out, header, rows...)
@@ -92,8 +92,8 @@ func (o *clusterListOptions) list(ctx context.Context, c *compute, setup string,
 
 // row returns the first columns of a cluster.
 func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
-	ready, schedulable := conditionOf(cl, api.ConditionReady), conditionOf(cl, api.ConditionSchedulable)
-	reason := ready.Reason
+	ready, schedulable := compute.ConditionOf(cl, api.ConditionReady), compute.ConditionOf(cl, api.ConditionSchedulable)
+	reason := cmp.Or(ready.Reason, unknownValue)
 	if ready.Status == metav1.ConditionTrue && reason == api.ReasonReady {
 		reason = noValue
 	}
@@ -133,7 +133,7 @@ func (o *clusterListOptions) row(cl *api.Cluster, columns int) []string {
 
 // evictedOf returns whether other clusters run the share of a cluster, too, or why they do not.
 func evictedOf(cl *api.Cluster) string {
-	switch c := conditionOf(cl, api.ConditionEvicted); {
+	switch c := compute.ConditionOf(cl, api.ConditionEvicted); {
 	case c.Status == metav1.ConditionTrue:
 		return "True"
 	case c.Reason == api.ReasonFullDisruption, c.Reason == api.ReasonCredentialsRefused:
@@ -154,12 +154,4 @@ func (o *clusterListOptions) age(since time.Time) string {
 		return unknownValue
 	}
 	return ui.Age(o.env.Now().Sub(since))
-}
-
-// conditionOf returns a condition of a cluster. Its status is Unknown if the controller has not written it yet.
-func conditionOf(cl *api.Cluster, kind string) metav1.Condition {
-	if c := meta.FindStatusCondition(cl.Status.Conditions, kind); c != nil {
-		return *c
-	}
-	return metav1.Condition{Type: kind, Status: metav1.ConditionUnknown, Reason: unknownValue}
 }

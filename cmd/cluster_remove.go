@@ -4,22 +4,17 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
-	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // leavesTime is how long it may take to list the objects that remain in a cluster, before the command asks without it.
@@ -82,9 +77,9 @@ func (o *clusterRemoveOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.force:
-		c.printLeaves(ctx, o.name, "stay in")
+		o.env.printLeaves(ctx, c.Workspace, o.name, "stay in", c.EachObject)
 	case o.dry():
-		c.printLeaves(ctx, o.name, "would be moved from")
+		o.env.printLeaves(ctx, c.Workspace, o.name, "would be moved from", c.EachObject)
 	}
 	yes, err := removal{
 		removalFlags: &o.removalFlags, session: s, question: o.question(s),
@@ -129,87 +124,33 @@ func (o *clusterRemoveOptions) question(s *session) string {
 		o.name, s.topology.Name)
 }
 
-// printLeaves lists the objects that are scheduled to a cluster. does says what happens to them.
-func (c *compute) printLeaves(ctx context.Context, name, does string) {
+// printLeaves lists the objects that are scheduled to a cluster, by workspace and API. does continues a sentence about
+// them: "would be moved from". What cannot be read is named, and does not prevent the removal.
+func (e *Env) printLeaves(ctx context.Context, w *compute.Workspace, cluster, does string, list compute.Lister) {
 	ctx, cancel := context.WithTimeoutCause(ctx, leavesTime, fmt.Errorf("not listed after %s", leavesTime))
 	defer cancel()
-	leaves{env: c.session.env, cluster: name, does: does}.print(ctx, c,
-		func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
-			return c.eachObject(ctx, gr, do)
-		})
-}
-
-// leaves are the objects of workspaces that are scheduled to a cluster.
-type leaves struct {
-	env *Env
-	// cluster is the name of the cluster. does continues a sentence about them: "would be moved from".
-	cluster, does string
-}
-
-// print lists them by workspace and API: the leaves of the cluster in kcp. What cannot be read is named, and does not
-// prevent the removal.
-func (l leaves) print(
-	ctx context.Context, c *compute, each func(schema.GroupResource, func(*unstructured.Unstructured)) error,
-) {
-	live, err := c.cluster(ctx, l.cluster)
+	live, err := w.Cluster(ctx, cluster)
 	if err != nil {
-		l.env.note(fmt.Sprintf("which objects %s cluster %q is not known: %s", l.does, l.cluster,
-			firstLine(err.Error())))
+		e.note(fmt.Sprintf("which objects %s cluster %q is not known: %s", does, cluster, firstLine(err.Error())))
 		return
 	}
 	if live == nil {
 		return
 	}
-	counts := map[[2]string]int{} // by logical cluster and API
-	var unread []string
-	for _, gr := range leafAPIs(live) {
-		err := each(gr, func(leaf *unstructured.Unstructured) {
-			if leaf.GetLabels()[api.LabelCluster] == l.cluster {
-				counts[[2]string{leaf.GetAnnotations()[kcpapi.AnnotationCluster], gr.String()}]++
-			}
-		})
-		if err != nil {
-			unread = append(unread, fmt.Sprintf("%s: %s", gr, firstLine(err.Error())))
-		}
+	found, unread := w.Leaves(ctx, live, list)
+	if len(found) > 0 {
+		fmt.Fprintf(e.Streams.Err, "These objects of workspaces %s cluster %q:\n", does, cluster)
+		ui.Table(e.Streams.Err, []string{"WORKSPACE", "API", "OBJECTS"}, mapped(found,
+			func(l compute.Leaves) []string { return []string{l.Workspace, l.API, fmt.Sprint(l.Count)} })...)
 	}
-	names := map[string]bool{}
-	for at := range counts {
-		names[at[0]] = true
+	for _, line := range unread {
+		e.note(fmt.Sprintf("which other objects %s cluster %q is not known: %s", does, cluster, line))
 	}
-	paths := c.paths(ctx, slices.Sorted(maps.Keys(names)))
-	var rows [][]string
-	for at, n := range counts {
-		rows = append(rows, []string{paths[at[0]], at[1], fmt.Sprint(n)})
-	}
-	slices.SortFunc(rows, slices.Compare[[]string])
-	if len(rows) > 0 {
-		fmt.Fprintf(l.env.Streams.Err, "These objects of workspaces %s cluster %q:\n", l.does, l.cluster)
-		ui.Table(l.env.Streams.Err, []string{"WORKSPACE", "API", "OBJECTS"}, rows...)
-	}
-	for _, line := range gather.Messages(unread) {
-		l.env.note(fmt.Sprintf("which other objects %s cluster %q is not known: %s", l.does, l.cluster, line))
-	}
-}
-
-// leafAPIs returns the APIs whose objects can be leaves: the APIs that are or were published, and the APIs of kcp
-// itself that follow workloads.
-func leafAPIs(cl *api.Cluster) (out []schema.GroupResource) {
-	for _, a := range cl.Status.APIs {
-		if a.State != api.APIIgnored {
-			out = append(out, a.GroupResource())
-		}
-	}
-	for _, r := range api.Dependencies() {
-		if !slices.Contains(out, r.GroupResource()) {
-			out = append(out, r.GroupResource())
-		}
-	}
-	return out
 }
 
 // notInFile is the error for a cluster that is not in the setup file.
-func (o *clusterRemoveOptions) notInFile(ctx context.Context, c *compute) error {
-	live, err := c.cluster(ctx, o.name)
+func (o *clusterRemoveOptions) notInFile(ctx context.Context, c *computeSession) error {
+	live, err := c.Cluster(ctx, o.name)
 	if err != nil {
 		return err
 	}
@@ -217,20 +158,19 @@ func (o *clusterRemoveOptions) notInFile(ctx context.Context, c *compute) error 
 		return c.unknown(ctx, o.name)
 	}
 	return clierr.New(clierr.BadInput, "drain it with "+o.setup.command("cluster drain "+o.name)+
-		", then delete its Cluster in workspace "+c.workspace+" with kubectl",
+		", then delete its Cluster in workspace "+c.Path+" with kubectl",
 		"cluster %q is not in %s, so kcpctl does not manage it", o.name, c.session.file.Name)
 }
 
 // empty drains the cluster, or with --force lets the controller give up what is scheduled to it. A cluster that is not
 // registered has nothing.
-func (o *clusterRemoveOptions) empty(ctx context.Context, c *compute) error {
-	live, err := c.cluster(ctx, o.name)
+func (o *clusterRemoveOptions) empty(ctx context.Context, c *computeSession) error {
+	live, err := c.Cluster(ctx, o.name)
 	switch {
 	case err != nil || live == nil:
 		return err
 	case o.force:
-		return c.patch(ctx, o.name,
-			map[string]any{"metadata": map[string]any{"annotations": map[string]any{api.AnnotationForceRemoval: "true"}}})
+		return c.GiveUp(ctx, o.name)
 	case live.DeletionTimestamp != nil:
 		return nil // the removal was interrupted
 	}

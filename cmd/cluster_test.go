@@ -37,7 +37,7 @@ const twoClusters = topologytest.Header + `spec:
 `
 
 // newClusterSession is a session with a setup file, in which c1 of newCompute is and c2 is not.
-func newClusterSession(t *testing.T) (s *session, c *compute, f *fakeCompute, errs fmt.Stringer) {
+func newClusterSession(t *testing.T) (s *session, c *computeSession, f *fakeCompute, errs fmt.Stringer) {
 	t.Helper()
 	env, _, errs := fakeEnv()
 	path := filepath.Join(t.TempDir(), "kcp.yaml")
@@ -47,7 +47,7 @@ func newClusterSession(t *testing.T) (s *session, c *compute, f *fakeCompute, er
 	s, err = (&session{env: env, flags: &setupFlags{file: path}, reporter: &reporter{env: env}}).with(file)
 	require.NoError(t, err)
 	c, f = newCompute(t)
-	c.state = pkitest.Issue(t, s.topology, at())
+	c.State = pkitest.Issue(t, s.topology, at())
 	c.session = s
 	rt := fakeruntime.New(t, s.topology)
 	home, err := render.Namespace(s.topology, s.topology.Home)
@@ -268,7 +268,7 @@ func TestClusterAddPrintsTheAPIs(t *testing.T) {
 		"c1": {modePush, "\ncluster \"c1\" is ready. Workspaces can use these APIs there: deployments.apps, services\n"},
 		"c2": {modePush, "\ncluster \"c2\" is ready, but workspaces can use none of its APIs.\nnote: it cannot serve deployments.apps: spec.paused: the field is missing\n"},
 	} {
-		live, err := c.cluster(t.Context(), name)
+		live, err := c.Cluster(t.Context(), name)
 		require.NoError(t, err)
 		env, _, errs := fakeEnv()
 		o := &clusterAddOptions{env: env, name: name, mode: tc.mode, setup: setupFlags{file: defaultFile}}

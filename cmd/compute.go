@@ -1,40 +1,22 @@
 package cmd
 
 import (
-	"cmp"
 	"context"
-	"fmt"
 	"slices"
-
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/desired/pki"
-	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// computeClient has the methods of a client for kcp that the commands for clusters and workloads need.
-type computeClient interface {
-	Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error)
-	Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error)
-	ApplyObject(ctx context.Context, p plan.Ref, o *unstructured.Unstructured,
-		dryRun, force bool) (*unstructured.Unstructured, error)
-	PatchObject(ctx context.Context, p plan.Ref, patch map[string]any) (*unstructured.Unstructured, error)
-	Resources(ctx context.Context, workspace string, gv schema.GroupVersion) ([]metav1.APIResource, error)
-}
-
-// compute is the compute workspace of a setup that runs.
-type compute struct {
-	computeClient
+// computeSession is a setup that runs, with its compute workspace.
+type computeSession struct {
+	*compute.Workspace
 	session *session
-	// workspace is its path.
-	workspace string
-	state     *pki.State
 }
 
 // physicalClusters are the physical clusters of the setup.
@@ -52,7 +34,7 @@ func physicalNames(s *session) []string {
 
 // openedCompute returns the function of a command that works on the compute workspace of a setup that runs.
 func openedCompute(env *Env, flags *setupFlags,
-	run func(context.Context, *compute) error) func(context.Context) error {
+	run func(context.Context, *computeSession) error) func(context.Context) error {
 	return func(ctx context.Context) error {
 		c, err := openCompute(ctx, env, flags)
 		if err != nil {
@@ -64,7 +46,7 @@ func openedCompute(env *Env, flags *setupFlags,
 }
 
 // openCompute loads a setup and connects to its compute workspace. The caller closes the session.
-func openCompute(ctx context.Context, env *Env, flags *setupFlags) (*compute, error) {
+func openCompute(ctx context.Context, env *Env, flags *setupFlags) (*computeSession, error) {
 	s, err := loadSetup(env, flags)
 	if err != nil {
 		return nil, err
@@ -84,60 +66,55 @@ func openCompute(ctx context.Context, env *Env, flags *setupFlags) (*compute, er
 	return c, nil
 }
 
-// compute connects to the compute workspace of a setup with workloads, through a front-proxy. The session is connected.
-func (s *session) compute(ctx context.Context) (*compute, error) {
+// compute connects to the compute workspace of a setup with workloads. The session is connected.
+func (s *session) compute(ctx context.Context) (*computeSession, error) {
 	lost := s.runtime.Unreachable(ctx)
 	s.runtime.LeaveOut(lost)
 	state, err := s.loadPKI(ctx)
 	if err != nil {
 		return nil, err
 	}
-	client, err := run.ConnectFrontProxy(s.runtime, s.topology, lost, state, s.env.Now())
-	if err != nil {
-		return nil, err
-	}
-	return &compute{client, s, s.file.Setup.Spec.Workloads.Workspace, state}, nil
+	w, err := compute.Connect(s.runtime, s.topology, lost, state, s.env.Now)
+	return &computeSession{w, s}, err
 }
 
-// place is where a Cluster is.
-func (c *compute) place(name string) plan.Ref {
-	return plan.Ref{Workspace: c.workspace, GroupVersionKind: api.ClusterGVK(), Name: name}
+// registered returns a Cluster, which must exist.
+func (c *computeSession) registered(ctx context.Context, name string) (*api.Cluster, error) {
+	live, err := c.Cluster(ctx, name)
+	if err == nil && live == nil {
+		err = c.unknown(ctx, name)
+	}
+	return live, err
 }
 
-// clusters returns all Clusters, sorted by name.
-func (c *compute) clusters(ctx context.Context) ([]*api.Cluster, error) {
-	all, err := c.Objects(ctx, c.place(""), "")
-	if err != nil {
-		return nil, clierr.New(clierr.Failed, "see kcpctl status", "%w", err)
+// unknown is the error for a cluster that is not registered.
+func (c *computeSession) unknown(ctx context.Context, name string) error {
+	if slices.Contains(physicalNames(c.session), name) {
+		return clierr.New(clierr.NotReady, "run "+c.session.flags.command("up")+" first",
+			"the cluster %q is not registered yet", name)
 	}
-	var out []*api.Cluster
-	for i := range all {
-		cl, err := api.ClusterOf(&all[i])
+	all, err := c.Clusters(ctx)
+	if err != nil {
+		return err
+	}
+	return unknownName("cluster", name, mapped(all, func(cl *api.Cluster) string { return cl.Name }))
+}
+
+// tenants finds out what workspaces run in physical clusters.
+func (s *session) tenants(ctx context.Context, clusters ...*topology.Component) *compute.Tenants {
+	installation := ""
+	if known, err := s.runtime.Record(ctx); err == nil {
+		installation = known.Installation
+	}
+	t := compute.FindTenants(ctx, installation, func(w v1alpha1.WorkloadCluster) (compute.TenantClient, error) {
+		return s.openPhysical(topology.Cluster{Name: w.Name, Context: w.Context, Kubeconfig: w.Kubeconfig}, w.Server)
+	}, clusters...)
+	t.ReadPaths(ctx, func(ctx context.Context) (*kcp.Client, error) {
+		state, err := s.loadPKI(ctx)
 		if err != nil {
 			return nil, err
 		}
-		out = append(out, cl)
-	}
-	slices.SortFunc(out, func(a, b *api.Cluster) int { return cmp.Compare(a.Name, b.Name) })
-	return out, nil
-}
-
-// cluster returns a Cluster, or nil if it does not exist.
-func (c *compute) cluster(ctx context.Context, name string) (*api.Cluster, error) {
-	o, err := c.Object(ctx, c.place(name))
-	if err != nil {
-		return nil, clierr.New(clierr.Failed, "see kcpctl status", "read Cluster %s in %s: %w", name, c.workspace, err)
-	}
-	if o == nil {
-		return nil, nil
-	}
-	return api.ClusterOf(o)
-}
-
-// patch changes a Cluster.
-func (c *compute) patch(ctx context.Context, name string, patch map[string]any) error {
-	if _, err := c.PatchObject(ctx, c.place(name), patch); err != nil {
-		return fmt.Errorf("change Cluster %s in %s: %w", name, c.workspace, err)
-	}
-	return nil
+		return run.ConnectFrontProxy(s.runtime, s.topology, nil, state, s.env.Now())
+	})
+	return t
 }

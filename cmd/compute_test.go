@@ -16,12 +16,12 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/workload/placement/schedule"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 // fakeCompute keeps the objects of workspaces, by workspace, namespace, kind and name: root:team default
@@ -108,7 +108,7 @@ func (f *fakeCompute) Resources(_ context.Context, workspace string, gv schema.G
 }
 
 // newCompute is a kcp with two clusters and a workspace.
-func newCompute(t *testing.T) (*compute, *fakeCompute) {
+func newCompute(t *testing.T) (*computeSession, *fakeCompute) {
 	t.Helper()
 	f := &fakeCompute{objects: map[string]*unstructured.Unstructured{}, resources: map[string][]metav1.APIResource{}}
 	f.put(t, "root:compute", `
@@ -150,7 +150,9 @@ status:
 		{Name: "services", SingularName: "service", Kind: "Service", Namespaced: true},
 	}
 	f.resources["root:other v1"] = f.resources["root:team v1"][:4]
-	return &compute{computeClient: f, workspace: "root:compute"}, f
+	return &computeSession{Workspace: &compute.Workspace{
+		Client: f, Path: "root:compute", Topology: topologytest.Build(t, twoClusters), Now: at,
+	}}, f
 }
 
 func (f *fakeCompute) put(t *testing.T, workspace, text string) {
@@ -174,7 +176,7 @@ func TestClusterList(t *testing.T) {
 		t.Helper()
 		env, out, errs := fakeEnv()
 		o := &clusterListOptions{env: env, output: output}
-		require.NoError(t, o.list(t.Context(), c, "demo", inFile))
+		require.NoError(t, o.list(t.Context(), c, inFile))
 		return out.String(), errs.String()
 	}
 	out, _ := list("", "c1", "c3")
@@ -201,7 +203,7 @@ func TestWorkloadsAPIs(t *testing.T) {
 	c, f := newCompute(t)
 	env, out, _ := fakeEnv()
 	o := &workloadsAPIsOptions{env: env}
-	require.NoError(t, o.list(t.Context(), c, "demo"))
+	require.NoError(t, o.run(t.Context(), c))
 	require.Equal(t, `API                CLUSTER   STATE          VERSION   MESSAGE
 deployments.apps   c1        Published      v1        <none>
                    c2        Incompatible   v1        spec.paused: the field is missing
@@ -210,7 +212,7 @@ services           c1        Published      v1        <none>
 `, out.String())
 	env, out, _ = fakeEnv()
 	o = &workloadsAPIsOptions{env: env, output: "jsonpath={.items[1].cluster} {.items[1].resource} {.items[1].state}"}
-	require.NoError(t, o.list(t.Context(), c, "demo"))
+	require.NoError(t, o.run(t.Context(), c))
 	require.Equal(t, "c2 deployments Incompatible", strings.TrimSpace(out.String()))
 
 	// What a narrower schema costs is listed completely, with the command that accepts exactly this.
@@ -219,7 +221,7 @@ services           c1        Published      v1        <none>
 	require.NoError(t, unstructured.SetNestedSlice(f.objects["root:compute Cluster/c2"].Object, apis, "status", "apis"))
 	env, _, errs := fakeEnv()
 	o = &workloadsAPIsOptions{env: env}
-	require.NoError(t, o.list(t.Context(), c, "demo"))
+	require.NoError(t, o.run(t.Context(), c))
 	require.Equal(t, `
 c2 can serve deployments.apps with a narrower schema. At the next write of an object in any workspace, kcp drops
 what the schema lacks, or refuses the write. This cannot be undone:
@@ -266,9 +268,7 @@ metadata:
 		env, out, _ := fakeEnv()
 		o.env, o.object.workspace = env, "root:team"
 		require.NoError(t, o.object.complete(arg))
-		e, err := o.explain(t.Context(), c)
-		require.NoError(t, err)
-		require.NoError(t, o.print(e))
+		require.NoError(t, o.run(t.Context(), c))
 		return out.String()
 	}
 	want := `deployments.apps web, namespace default of root:team
@@ -323,7 +323,7 @@ func TestWorkloadsExplainFailures(t *testing.T) {
 			o := &workloadsExplainOptions{env: env, object: rootArg{workspace: tc.workspace, namespace: "default"}}
 			err := o.object.complete(tc.arg)
 			if err == nil {
-				_, err = o.explain(t.Context(), c)
+				err = o.run(t.Context(), c)
 			}
 			require.ErrorContains(t, err, tc.want)
 			require.Contains(t, clierr.Hint(err), tc.hint)
@@ -357,49 +357,10 @@ func TestWorkloadsExplainOfAnAPIThatNoClusterServes(t *testing.T) {
 		env, _, _ := fakeEnv()
 		o := &workloadsExplainOptions{env: env, object: rootArg{workspace: "root:team", namespace: "default"}}
 		require.NoError(t, o.object.complete(arg))
-		_, err := o.explain(t.Context(), c)
+		err := o.run(t.Context(), c)
 		require.ErrorContains(t, err, tc.want, arg)
 		require.Contains(t, clierr.Hint(err), tc.hint)
 	}
-}
-
-// The annotation has the clusters with a share. The reasons of the others are in their Cluster objects.
-func TestWhyAClusterHasNoShare(t *testing.T) {
-	deployments := schema.GroupResource{Group: "apps", Resource: "deployments"}
-	for _, tc := range []struct {
-		want   string
-		change func(cl *api.Cluster)
-	}{
-		{"has no share", func(*api.Cluster) {}},
-		{"it is not ready (Unreachable)", func(cl *api.Cluster) {
-			cl.Status.Conditions = []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionFalse, Reason: api.ReasonUnreachable}}
-		}},
-		{"it is not ready", func(cl *api.Cluster) { cl.Status.Conditions = nil }},
-		{"it is cordoned", func(cl *api.Cluster) { cl.Spec.Unschedulable = true }},
-		{"it is drained", func(cl *api.Cluster) {
-			cl.Spec.Unschedulable, cl.Annotations = true, map[string]string{api.AnnotationDrain: ""}
-		}},
-		{"it is being removed", func(cl *api.Cluster) { cl.DeletionTimestamp = &metav1.Time{Time: at()} }},
-		{"its workspaceSelector does not select root:team", func(cl *api.Cluster) {
-			cl.Spec.WorkspaceSelector = &v1alpha1.WorkspaceSelector{Paths: []string{"root:teams", "root:other"}}
-		}},
-		{"has no share", func(cl *api.Cluster) {
-			cl.Spec.WorkspaceSelector = &v1alpha1.WorkspaceSelector{Paths: []string{"root"}}
-		}},
-		{"Incompatible: spec.paused: the field is missing", func(cl *api.Cluster) {
-			cl.Status.APIs = []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIIncompatible, Message: "spec.paused: the field is missing"}}
-		}},
-	} {
-		cl := &api.Cluster{Status: api.ClusterStatus{
-			Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue, Reason: api.ReasonReady}},
-			APIs:       []api.APIStatus{{Group: "apps", Resource: "deployments", State: api.APIPublished}},
-		}}
-		tc.change(cl)
-		require.Equal(t, tc.want, noShare(cl, "root:team", deployments))
-	}
-	require.Equal(t, "has no share", noShare(&api.Cluster{Status: api.ClusterStatus{
-		Conditions: []metav1.Condition{{Type: api.ConditionReady, Status: metav1.ConditionTrue}},
-	}}, "root:team", schema.GroupResource{Resource: "configmaps"}), "every cluster serves it")
 }
 
 // Only what differs from what a user expects is shown.
@@ -412,21 +373,5 @@ func TestEvictedOf(t *testing.T) {
 	} {
 		c.Type = api.ConditionEvicted
 		require.Equal(t, want, evictedOf(&api.Cluster{Status: api.ClusterStatus{Conditions: []metav1.Condition{c}}}))
-	}
-}
-
-// The annotations of an object exclude clusters.
-func TestExcludedClusters(t *testing.T) {
-	cl := &api.Cluster{ObjectMeta: metav1.ObjectMeta{Name: "c1", Labels: map[string]string{"region": "eu"}}}
-	for annotation, want := range map[string]string{
-		api.AnnotationClusterSelector + "=region in (us)": "its labels do not match region in (us)",
-		api.AnnotationClusterSelector + "=region in (eu)": "",
-		api.AnnotationWeights + "=c2=1":                   "it has no weight in workloads.kcp.dev/weights",
-		api.AnnotationWeights + "=c1=1":                   "",
-	} {
-		key, value, _ := strings.Cut(annotation, "=")
-		h, err := schedule.ParseHints(map[string]string{key: value}, nil, "")
-		require.NoError(t, err)
-		require.Equal(t, want, excludedBy(h, cl), annotation)
 	}
 }

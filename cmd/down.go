@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 )
 
@@ -85,11 +86,10 @@ func (o *downOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var found *tenants
+	var found *compute.Tenants
 	if clusters := s.topology.OfKind(topology.Physical); len(clusters) > 0 {
-		found = findTenants(ctx, s, clusters...)
-		found.readPaths(ctx)
-		found.print(o.env.Streams.Err)
+		found = s.tenants(ctx, clusters...)
+		o.printTenants(found)
 	}
 	if len(objects) == 0 && !o.purge {
 		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n",
@@ -124,6 +124,18 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	return o.removeContexts(ctx, contexts)
+}
+
+// printTenants lists what workspaces run in physical clusters, if there is something, and how to remove it.
+func (o *downOptions) printTenants(t *compute.Tenants) {
+	lines := t.Lines()
+	if len(lines) == 0 {
+		return
+	}
+	w := o.env.Streams.Err
+	fmt.Fprintf(w, "Workloads of workspaces in physical clusters:\n  %s\n", strings.Join(lines, "\n  "))
+	fmt.Fprintf(w, "They run on. To remove them with their volumes, first end the syncers, then run:\n  %s\n",
+		strings.Join(t.Removals(), "\n  "))
 }
 
 // writableRecord returns the record of the installation. It fails if this kcpctl may not write it, before a question is

@@ -7,6 +7,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
@@ -43,7 +44,7 @@ func Outputs() []Output {
 		{"clusters", "cluster list", list[*api.Cluster]{}},
 		{"apis", "workloads apis", list[apiState]{}},
 		{"explanation", "workloads explain", explanation{}},
-		{"moves", "workloads rebalance", list[moveItem]{}},
+		{"moves", "workloads rebalance", list[compute.Move]{}},
 		{"backups", "backup list", backupList{}},
 		{"verification", "backup verify", verification{}},
 		{"tears", "restore repair", tearList{}},

@@ -26,7 +26,7 @@ func TestObjectsOfAllShardsAreListed(t *testing.T) {
 		require.NoError(t, err)
 		defer s.close()
 		names := func() (out []string, err error) {
-			err = c.eachObject(t.Context(), schema.GroupResource{Group: "apps", Resource: "deployments"},
+			err = c.EachObject(t.Context(), schema.GroupResource{Group: "apps", Resource: "deployments"},
 				func(o *unstructured.Unstructured) { out = append(out, o.GetName()) })
 			return out, err
 		}

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/http"
@@ -189,7 +190,7 @@ func TestClusterRemoveListsWhatStays(t *testing.T) {
 		"deployments.apps": {leaf("1a", "c1"), leaf("1a", "c1"), leaf("1a", "c2"), leaf("2b", "c1")},
 		"configmaps":       {leaf("1a", "c1"), {Object: map[string]any{}}},
 	}
-	each := func(gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
+	list := func(_ context.Context, gr schema.GroupResource, do func(*unstructured.Unstructured)) error {
 		if gr.Resource == "secrets" {
 			return errors.New("shard alpha does not answer")
 		}
@@ -209,7 +210,7 @@ note: which other objects stay in cluster "c1" is not known: secrets: shard alph
 		"c9": "",
 	} {
 		env, _, errs := fakeEnv()
-		(leaves{env: env, cluster: name, does: "stay in"}).print(t.Context(), c, each)
+		env.printLeaves(t.Context(), c.Workspace, name, "stay in", list)
 		require.Equal(t, want, errs.String())
 	}
 }

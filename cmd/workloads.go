@@ -55,13 +55,9 @@ type apiState struct {
 	Cluster string `json:"cluster"`
 }
 
-func (o *workloadsAPIsOptions) run(ctx context.Context, c *compute) error {
-	return o.list(ctx, c, c.session.topology.Name)
-}
-
-// list prints the APIs, sorted by name and cluster.
-func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup string) error {
-	clusters, err := c.clusters(ctx)
+// run prints the APIs, sorted by name and cluster.
+func (o *workloadsAPIsOptions) run(ctx context.Context, c *computeSession) error {
+	clusters, err := c.Clusters(ctx)
 	if err != nil {
 		return err
 	}
@@ -74,10 +70,10 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 	slices.SortStableFunc(all,
 		func(a, b apiState) int { return cmp.Compare(a.GroupResource().String(), b.GroupResource().String()) })
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, listOf("APIList", setup, all))
+		return encode(o.env.Streams.Out, o.output, listOf("APIList", c.Topology.Name, all))
 	}
 	if len(all) == 0 {
-		fmt.Fprintf(o.env.Streams.Err, "no cluster of kcp %q has reported its APIs yet.\n", setup)
+		fmt.Fprintf(o.env.Streams.Err, "no cluster of kcp %q has reported its APIs yet.\n", c.Topology.Name)
 		return nil
 	}
 	var rows [][]string
@@ -93,7 +89,7 @@ func (o *workloadsAPIsOptions) list(ctx context.Context, c *compute, setup strin
 	}
 	ui.Table(o.env.Streams.Out, []string{"API", "CLUSTER", "STATE", "VERSION", "MESSAGE"}, rows...)
 	for _, a := range all {
-		printAcceptance(o.env.Streams.Err, a.APIStatus, a.Cluster, c.workspace)
+		printAcceptance(o.env.Streams.Err, a.APIStatus, a.Cluster, c.Path)
 	}
 	return nil
 }

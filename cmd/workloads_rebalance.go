@@ -10,15 +10,10 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
-	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
-	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
@@ -87,73 +82,55 @@ func (o *workloadsRebalanceOptions) complete(args []string) error {
 	return checkTimeout(o.timeout)
 }
 
-type moveItem struct {
-	Workspace string `json:"workspace"`
-	Namespace string `json:"namespace"`
-	Resource  string `json:"resource"`
-	Object    string `json:"object"`
-	// From has the replicas by cluster before the move, and To after it.
-	From map[string]int64 `json:"from"`
-	To   map[string]int64 `json:"to"`
+func (o *workloadsRebalanceOptions) run(ctx context.Context, c *computeSession) error {
+	if !o.dryRun {
+		return o.request(ctx, c.Workspace)
+	}
+	return o.list(ctx, c.Workspace,
+		func(ctx context.Context, state roots.State) ([]roots.Move, error) {
+			return c.Preview(ctx, state, o.timeout)
+		})
 }
 
-func (o *workloadsRebalanceOptions) run(ctx context.Context, c *compute) error {
-	s := c.session
-	r := &rebalancing{compute: c, flags: s.flags, setup: s.topology.Name, apis: s.file.Setup.Spec.Workloads.APIs}
-	r.preview = func(ctx context.Context, state roots.State) ([]roots.Move, error) {
-		return c.previewMoves(ctx, state, o.timeout)
+// root reads the object that is named. It is nil for all workloads.
+func (o *workloadsRebalanceOptions) root(ctx context.Context, w *compute.Workspace) (*compute.Root, error) {
+	if o.all {
+		return nil, nil
 	}
-	if o.dryRun {
-		return o.list(ctx, r)
-	}
-	return o.request(ctx, r)
-}
-
-// rebalancing has the parts of a setup that the command needs.
-type rebalancing struct {
-	*compute
-	flags *setupFlags
-	// setup is its name.
-	setup string
-	// apis are the APIs of the setup file.
-	apis []string
-	// preview returns what would move.
-	preview func(ctx context.Context, state roots.State) ([]roots.Move, error)
+	return o.object.read(ctx, w)
 }
 
 // request requests from the controller to rebalance.
-func (o *workloadsRebalanceOptions) request(ctx context.Context, r *rebalancing) error {
-	at, what := r.placeOf(kcpapi.APIExport, api.ExportWorkloads), "all workloads"
-	if o.all {
-		if _, err := r.published(ctx, r.flags); err != nil {
-			return err
-		}
-	} else {
-		root, resource, _, err := o.object.read(ctx, r.compute, &o.setup)
-		if err != nil {
-			return err
-		}
-		at, what = root, fmt.Sprintf("%s %s in %s", resource, root.Name, root.Workspace)
+func (o *workloadsRebalanceOptions) request(ctx context.Context, w *compute.Workspace) error {
+	root, err := o.root(ctx, w)
+	if err == nil {
+		err = w.Rebalance(ctx, root)
 	}
-	id := o.env.Now().UTC().Format(time.RFC3339Nano) // a value that no earlier request has
-	if _, err := r.PatchObject(ctx, at, map[string]any{
-		"metadata": map[string]any{"annotations": map[string]any{api.AnnotationRebalanceRequest: id}},
-	}); err != nil {
-		return fmt.Errorf("annotate %s %s in %s: %w", at.Kind, at.Name, at.Workspace, err)
+	if err != nil {
+		return err
+	}
+	what := "all workloads"
+	if root != nil {
+		what = fmt.Sprintf("%s %s in %s", root.Resource, root.Name, root.Workspace)
 	}
 	fmt.Fprintf(o.env.Streams.Err,
 		"requested to rebalance %s: replicas move a few at a time, see kcpctl workloads explain.\n", what)
 	return nil
 }
 
-// list prints what would move.
-func (o *workloadsRebalanceOptions) list(ctx context.Context, r *rebalancing) error {
-	moves, err := o.moves(ctx, r)
+// list prints what would move, as preview computes it.
+func (o *workloadsRebalanceOptions) list(ctx context.Context, w *compute.Workspace,
+	preview func(context.Context, roots.State) ([]roots.Move, error)) error {
+	root, err := o.root(ctx, w)
+	if err != nil {
+		return err
+	}
+	moves, err := w.Moves(ctx, root, preview)
 	if err != nil {
 		return err
 	}
 	if o.output != "" {
-		return encode(o.env.Streams.Out, o.output, listOf("MoveList", r.setup, moves))
+		return encode(o.env.Streams.Out, o.output, listOf("MoveList", w.Topology.Name, moves))
 	}
 	if len(moves) == 0 {
 		fmt.Fprintln(o.env.Streams.Err,
@@ -167,92 +144,6 @@ func (o *workloadsRebalanceOptions) list(ctx context.Context, r *rebalancing) er
 	}
 	ui.Table(o.env.Streams.Out, []string{"WORKSPACE", "NAMESPACE", "OBJECT", "FROM", "TO"}, rows...)
 	return nil
-}
-
-// moves returns what would move, sorted by workspace.
-func (o *workloadsRebalanceOptions) moves(ctx context.Context, r *rebalancing) ([]moveItem, error) {
-	var only *unstructured.Unstructured
-	resource := ""
-	if !o.all {
-		var err error
-		if _, resource, only, err = o.object.read(ctx, r.compute, &o.setup); err != nil {
-			return nil, err
-		}
-	}
-	state, err := r.state(ctx)
-	if err != nil {
-		return nil, err
-	}
-	all, err := r.preview(ctx, state)
-	if err != nil {
-		return nil, clierr.New(clierr.Failed, "make all shards reachable, or use a longer --timeout", "%w", err)
-	}
-	all = slices.DeleteFunc(all, func(m roots.Move) bool {
-		return only != nil && (m.Cluster != only.GetAnnotations()[kcpapi.AnnotationCluster] ||
-			m.GroupResource().String() != resource ||
-			m.Namespace != only.GetNamespace() || m.Name != only.GetName())
-	})
-	clusters := map[string]bool{}
-	for _, m := range all {
-		clusters[m.Cluster] = true
-	}
-	paths := r.paths(ctx, slices.Sorted(maps.Keys(clusters)))
-	var out []moveItem
-	for _, m := range all {
-		out = append(out, moveItem{paths[m.Cluster], m.Namespace, m.GroupResource().String(), m.Name, m.From, m.To})
-	}
-	slices.SortStableFunc(out, func(a, b moveItem) int {
-		return cmp.Or(cmp.Compare(a.Workspace, b.Workspace), cmp.Compare(a.Namespace, b.Namespace))
-	})
-	return out, nil
-}
-
-// state returns what the controller bases decisions on.
-func (r *rebalancing) state(ctx context.Context) (state roots.State, err error) {
-	in, err := r.published(ctx, r.flags)
-	if err != nil {
-		return state, err
-	}
-	live, err := negotiate.Published(in.Export, in.Schemas)
-	if err != nil {
-		return state, err
-	}
-	state.Published = &roots.Published{}
-	for _, gvr := range live {
-		if slices.ContainsFunc(r.apis, func(a string) bool { return schema.ParseGroupResource(a) == gvr.GroupResource() }) {
-			state.Published.Scheduled = append(state.Published.Scheduled, gvr)
-		} else {
-			state.Published.Removed = append(state.Published.Removed, gvr)
-		}
-	}
-	state.Clusters, err = r.clusters(ctx)
-	return state, err
-}
-
-// previewMoves computes what would move, from the objects of all workspaces.
-func (c *compute) previewMoves(ctx context.Context, state roots.State,
-	timeout time.Duration) ([]roots.Move, error) {
-	proxy, ok := c.computeClient.(*kcp.Client)
-	if !ok {
-		return nil, fmt.Errorf("no client for a front-proxy: %T", c.computeClient)
-	}
-	endpoints, err := c.endpoints(ctx)
-	if err != nil {
-		return nil, err
-	}
-	var urls []string
-	route := &kcp.Router{Default: proxy, Prefixes: map[string]*kcp.Client{}}
-	for _, e := range endpoints {
-		urls = append(urls, e.URL.String())
-		client, err := c.connectTo(e)
-		if err != nil {
-			return nil, err
-		}
-		defer client.Close()
-		route.Prefixes[e.URL.String()] = client
-	}
-	return roots.Preview(ctx,
-		roots.Options{KCP: route.Config(), Workspace: c.workspace, Now: c.session.env.Now}, state, urls, timeout)
 }
 
 // replicasText returns replicas by cluster, such as c1=2 c2=1.

@@ -13,12 +13,19 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
 var widgets = schema.GroupResource{Group: "example.com", Resource: "widgets"}
+
+// rebalancing is a kcp, and what would move there.
+type rebalancing struct {
+	*compute.Workspace
+	preview func(context.Context, roots.State) ([]roots.Move, error)
+}
 
 // newRebalancing is a kcp whose controller has published widgets.
 func newRebalancing(t *testing.T, moves ...roots.Move) (*rebalancing, *fakeCompute) {
@@ -36,7 +43,8 @@ func newRebalancing(t *testing.T, moves ...roots.Move) (*rebalancing, *fakeCompu
 	for _, o := range append(out.Schemas, out.Export) {
 		w.objects[keyOf(plan.Ref{Workspace: "root:compute", GroupVersionKind: o.GroupVersionKind(), Name: o.GetName()})] = o
 	}
-	r := &rebalancing{compute: c, flags: &setupFlags{file: defaultFile}, setup: "demo", apis: []string{"widgets.example.com"}}
+	c.APIs = []string{"widgets.example.com"}
+	r := &rebalancing{Workspace: c.Workspace}
 	r.preview = func(_ context.Context, state roots.State) ([]roots.Move, error) {
 		require.Equal(t, []schema.GroupVersionResource{widgets.WithVersion("v1")}, state.Published.Scheduled)
 		require.Empty(t, state.Published.Removed)
@@ -55,7 +63,7 @@ func TestRebalanceRequests(t *testing.T) {
 		env, out, errs := fakeEnv()
 		o.env = env
 		require.NoError(t, o.complete(args))
-		require.NoError(t, o.request(t.Context(), r))
+		require.NoError(t, o.request(t.Context(), r.Workspace))
 		require.Empty(t, out.String())
 		return errs.String()
 	}
@@ -96,7 +104,7 @@ metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster
 			tc.o.env = env
 			err := tc.o.complete(tc.args)
 			if err == nil {
-				err = tc.o.request(t.Context(), r)
+				err = tc.o.request(t.Context(), r.Workspace)
 			}
 			require.ErrorContains(t, err, tc.want)
 			require.Contains(t, clierr.Hint(err), tc.hint)
@@ -104,7 +112,7 @@ metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster
 	}
 	delete(w.objects, "root:compute APIExport/kubernetes")
 	env, _, _ := fakeEnv()
-	require.ErrorContains(t, (&workloadsRebalanceOptions{env: env, all: true}).request(t.Context(), r), "APIExport kubernetes in root:compute does not exist")
+	require.ErrorContains(t, (&workloadsRebalanceOptions{env: env, all: true}).request(t.Context(), r.Workspace), "APIExport kubernetes in root:compute does not exist")
 }
 
 // A dry run prints what would move, with paths of workspaces, and requests nothing.
@@ -124,7 +132,7 @@ func TestRebalanceDryRun(t *testing.T) {
 		env, out, errs := fakeEnv()
 		o.env, o.dryRun = env, true
 		require.NoError(t, o.complete(args))
-		require.NoError(t, o.list(t.Context(), r))
+		require.NoError(t, o.list(t.Context(), r.Workspace, r.preview))
 		return out.String(), errs.String()
 	}
 	out, _ := list(workloadsRebalanceOptions{})
@@ -146,7 +154,7 @@ root:team   other       deployments.apps/web    c1=5 c2=5   c1=3 c2=4 c3=3
 		return nil, errors.New("watch deployments.apps: refused")
 	}
 	env, _, _ := fakeEnv()
-	err := (&workloadsRebalanceOptions{env: env, all: true}).list(t.Context(), r)
+	err := (&workloadsRebalanceOptions{env: env, all: true}).list(t.Context(), r.Workspace, r.preview)
 	require.ErrorContains(t, err, "refused")
 	require.Contains(t, clierr.Hint(err), "--timeout")
 }

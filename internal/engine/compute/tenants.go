@@ -1,19 +1,19 @@
-package cmd
+package compute
 
 import (
 	"cmp"
 	"context"
 	"fmt"
-	"io"
 	"maps"
 	"slices"
-	"strings"
 	"time"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -24,9 +24,8 @@ import (
 // tenantTime is how long kcp or a physical cluster may take to answer, before a command continues without the answer.
 const tenantTime = 15 * time.Second
 
-// tenants are what workspaces run in physical clusters: the namespaces there with the ID of the setup.
-type tenants struct {
-	session *session
+// Tenants are what workspaces run in physical clusters: the namespaces there with the ID of the setup.
+type Tenants struct {
 	// id is the ID of the setup in physical clusters: the one of the installation. It is empty if it is not known.
 	id string
 	// paths are the paths of workspaces by their logical clusters, as far as they are known.
@@ -37,35 +36,32 @@ type tenants struct {
 // tenantCluster is what was found in a physical cluster.
 type tenantCluster struct {
 	*topology.Component
-	client tenantClient
+	client TenantClient
 	// all are the namespaces of all setups. err is why they could not be read.
 	all []unstructured.Unstructured
 	err error
 }
 
-// tenantClient is what tenants need of a client for a physical cluster.
-type tenantClient interface {
+// TenantClient is what Tenants need of a client for a physical cluster.
+type TenantClient interface {
 	Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error)
 	Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error)
 }
 
-func namespacePlace(name string) plan.Ref {
-	return plan.Ref{GroupVersionKind: schema.GroupVersionKind{Version: "v1", Kind: "Namespace"}, Name: name}
+func namespaceRef(name string) plan.Ref {
+	return plan.Ref{GroupVersionKind: kind.Namespace.GroupVersionKind, Name: name}
 }
 
-// findTenants reads the namespaces of all setups in some physical clusters, without kcp. A cluster that cannot be read
-// does not fail it.
-func findTenants(ctx context.Context, s *session, of ...*topology.Component) *tenants {
-	t := &tenants{session: s}
-	if known, err := s.runtime.Record(ctx); err == nil {
-		t.id = known.Installation
-	}
+// FindTenants reads the namespaces of all setups in some physical clusters, without kcp. A cluster that cannot be read
+// does not fail it. installation is the ID of this one, if it is known.
+func FindTenants(
+	ctx context.Context, installation string, open func(v1alpha1.WorkloadCluster) (TenantClient, error),
+	of ...*topology.Component,
+) *Tenants {
+	t := &Tenants{id: installation}
 	for _, c := range of {
-		w := c.Physical.WorkloadCluster
 		cl := &tenantCluster{Component: c}
-		client, err := s.openPhysical(topology.Cluster{Name: w.Name, Context: w.Context,
-			Kubeconfig: w.Kubeconfig}, w.Server)
-		if err != nil {
+		if client, err := open(c.Physical.WorkloadCluster); err != nil {
 			cl.err = err
 		} else {
 			cl.client = client
@@ -77,48 +73,51 @@ func findTenants(ctx context.Context, s *session, of ...*topology.Component) *te
 }
 
 // look reads the namespaces of the clusters.
-func (t *tenants) look(ctx context.Context) {
+func (t *Tenants) look(ctx context.Context) {
 	parallel.Map(parallel.Limit, t.clusters, func(c *tenantCluster) struct{} {
 		if c.client != nil {
-			ctx, cancel := context.WithTimeoutCause(ctx, tenantTime, fmt.Errorf("no answer after %s", tenantTime))
+			ctx, cancel := answering(ctx)
 			defer cancel()
-			c.all, c.err = c.client.Objects(ctx, namespacePlace(""), api.LabelSetup)
+			c.all, c.err = c.client.Objects(ctx, namespaceRef(""), api.LabelSetup)
 		}
 		return struct{}{}
 	})
 }
 
-// readPaths reads the paths of the workspaces. They are not known if kcp does not answer.
-func (t *tenants) readPaths(ctx context.Context) {
-	s := t.session
-	ctx, cancel := context.WithTimeoutCause(ctx, tenantTime, fmt.Errorf("no answer after %s", tenantTime))
+func answering(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeoutCause(ctx, tenantTime, fmt.Errorf("no answer after %s", tenantTime))
+}
+
+// ReadPaths reads the paths of the workspaces. They are not known if kcp does not answer.
+func (t *Tenants) ReadPaths(ctx context.Context, connect func(context.Context) (*kcp.Client, error)) {
+	ctx, cancel := answering(ctx)
 	defer cancel()
-	names := t.workspaces()
+	names := map[string]bool{}
+	for _, c := range t.clusters {
+		for _, ns := range c.all {
+			names[ns.GetLabels()[api.LabelWorkspace]] = true
+		}
+	}
 	if len(names) == 0 {
 		return
 	}
-	state, err := s.loadPKI(ctx)
-	if err != nil {
-		return
-	}
-	client, err := run.ConnectFrontProxy(s.runtime, s.topology, nil, state, s.env.Now())
+	client, err := connect(ctx)
 	if err != nil {
 		return
 	}
 	defer client.Close()
-	t.paths = (&compute{client, s, s.file.Setup.Spec.Workloads.Workspace, state}).paths(ctx, names)
+	t.paths = Paths(ctx, client, slices.Sorted(maps.Keys(names)))
 }
 
 // own returns the namespaces of the setup in a cluster. Namespaces of other setups are never among them.
-func (t *tenants) own(c *tenantCluster) []unstructured.Unstructured {
+func (t *Tenants) own(c *tenantCluster) []unstructured.Unstructured {
 	return slices.DeleteFunc(slices.Clone(c.all), func(ns unstructured.Unstructured) bool {
 		return t.id == "" || ns.GetLabels()[api.LabelSetup] != t.id
 	})
 }
 
-// others returns how many namespaces of other setups a cluster has, by ID. All are others if the ID of this one is not
-// known.
-func (t *tenants) others(c *tenantCluster) map[string][]unstructured.Unstructured {
+// others returns the namespaces of other setups in a cluster, by ID. All are others if the ID of this one is not known.
+func (t *Tenants) others(c *tenantCluster) map[string][]unstructured.Unstructured {
 	out := map[string][]unstructured.Unstructured{}
 	for _, ns := range c.all {
 		if id := ns.GetLabels()[api.LabelSetup]; id != t.id || t.id == "" {
@@ -128,39 +127,31 @@ func (t *tenants) others(c *tenantCluster) map[string][]unstructured.Unstructure
 	return out
 }
 
-// workspaces returns the logical clusters with namespaces of a setup.
-func (t *tenants) workspaces() []string {
-	out := map[string]bool{}
-	for _, c := range t.clusters {
-		for _, ns := range c.all {
-			out[ns.GetLabels()[api.LabelWorkspace]] = true
-		}
-	}
-	return slices.Sorted(maps.Keys(out))
-}
-
 // describe says how many namespaces there are, and of which workspaces: 3 namespaces of workspaces root:a, root:b.
-func (t *tenants) describe(all []unstructured.Unstructured) string {
+func (t *Tenants) describe(all []unstructured.Unstructured) string {
 	names := map[string]bool{}
 	for _, ns := range all {
 		name := ns.GetLabels()[api.LabelWorkspace]
 		names[cmp.Or(t.paths[name], name)] = true
 	}
-	word := "workspaces "
-	if len(names) == 1 {
-		word = "workspace "
+	namespaces, workspaces := "namespaces", "workspaces"
+	if len(all) == 1 {
+		namespaces = "namespace"
 	}
-	return plural(len(all), "namespace", "namespaces") + " of " + word + gather.Few(slices.Sorted(maps.Keys(names)),
-		gather.Listed, ", ")
+	if len(names) == 1 {
+		workspaces = "workspace"
+	}
+	return fmt.Sprintf("%d %s of %s %s", len(all), namespaces, workspaces,
+		gather.Few(slices.Sorted(maps.Keys(names)), gather.Listed, ", "))
 }
 
-// lines describes each cluster that has something, or that cannot be read. IDs of setups are named as long as the ID of
+// Lines describes each cluster that has something, or that cannot be read. IDs of setups are named as long as the ID of
 // this one is not known.
-func (t *tenants) lines() (out []string) {
+func (t *Tenants) Lines() (out []string) {
 	for _, c := range t.clusters {
 		if c.err != nil {
 			out = append(out, fmt.Sprintf("cluster %s: cannot be read, so what runs there is not known: %s", c.Name,
-				firstLine(c.err.Error())))
+				run.FirstLine(c.err)))
 			continue
 		}
 		if own := t.own(c); len(own) > 0 {
@@ -176,23 +167,15 @@ func (t *tenants) lines() (out []string) {
 	return out
 }
 
-// print lists what workspaces run, if there is something, and how to remove it.
-func (t *tenants) print(w io.Writer) {
-	lines := t.lines()
-	if len(lines) == 0 {
-		return
-	}
-	fmt.Fprintf(w, "Workloads of workspaces in physical clusters:\n  %s\n", strings.Join(lines, "\n  "))
-	id := t.id
-	if id == "" {
-		id = "ID"
-	}
-	fmt.Fprintln(w, "They run on. To remove them with their volumes, first end the syncers, then run:")
+// Removals returns the commands that remove it, with its volumes.
+func (t *Tenants) Removals() (out []string) {
 	for _, c := range t.clusters {
 		if c.err != nil || len(t.own(c)) > 0 || t.id == "" && len(c.all) > 0 {
-			fmt.Fprintf(w, "  kubectl%s delete namespaces -l %s=%s\n", c.kubectlFlags(), api.LabelSetup, id)
+			out = append(out, fmt.Sprintf("kubectl%s delete namespaces -l %s=%s", c.kubectlFlags(), api.LabelSetup,
+				cmp.Or(t.id, "ID")))
 		}
 	}
+	return out
 }
 
 // kubectlFlags are the flags with which kubectl reaches the cluster.
@@ -208,7 +191,7 @@ func (c *tenantCluster) kubectlFlags() (out string) {
 }
 
 // Left returns what is still in the clusters.
-func (t *tenants) Left(ctx context.Context) (out []string) {
+func (t *Tenants) Left(ctx context.Context) (out []string) {
 	t.look(ctx)
 	for _, c := range t.clusters {
 		if c.err != nil {
@@ -221,10 +204,34 @@ func (t *tenants) Left(ctx context.Context) (out []string) {
 		case t.id == "" && len(c.all) > 0:
 			out = append(out, fmt.Sprintf("%s in cluster %s, of this setup or of others", t.describe(c.all), c.Name))
 		}
-		if ns, err := c.client.Object(ctx, namespacePlace(api.NamespaceSyncer)); err != nil || ns != nil {
+		if ns, err := c.client.Object(ctx, namespaceRef(api.NamespaceSyncer)); err != nil || ns != nil {
 			out = append(out, fmt.Sprintf("namespace %s in cluster %s, which setups share",
 				api.NamespaceSyncer, c.Name))
 		}
 	}
 	return out
+}
+
+// Adoption says, for each cluster that is added to the setup, what becomes of the namespaces that it has already. ours
+// reports whether some are of this setup, or may be.
+func (t *Tenants) Adoption() (lines []string, ours bool) {
+	for _, c := range t.clusters {
+		own, others := t.own(c), t.others(c)
+		ours = ours || len(own) > 0 || t.id == "" && len(c.all) > 0
+		if len(own) > 0 {
+			lines = append(lines, fmt.Sprintf("cluster %q already has %s of this setup. Objects of workspaces that still "+
+				"have them are adopted. Others are shown as orphans: they remain until a user releases them",
+				c.Name, t.describe(own)))
+		}
+		for _, id := range slices.Sorted(maps.Keys(others)) {
+			line := fmt.Sprintf("cluster %q has %s of the setup with the ID %s", c.Name, t.describe(others[id]), id)
+			if t.id == "" {
+				line += ". Whether it is this one is not known"
+			} else {
+				line += ", and not of this one. They stay as they are"
+			}
+			lines = append(lines, line)
+		}
+	}
+	return lines, ours
 }
