@@ -95,7 +95,6 @@ func indented(rows [][]string) [][]string {
 	return rows
 }
 
-// print prints everything that there is to say.
 func (a addresses) print(w *ui.Stream) {
 	for _, part := range []struct {
 		title string

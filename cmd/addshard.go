@@ -40,7 +40,6 @@ type addShardOptions struct {
 	labels    map[string]string
 }
 
-// exposeTypes are the values of --expose.
 func exposeTypes() []string {
 	return mapped(v1alpha1.ExposeTypes, func(t v1alpha1.ExposeType) string { return string(t) })
 }
@@ -116,7 +115,6 @@ func (o *addShardOptions) run(ctx context.Context) error {
 	}.apply(ctx, before, edited)
 }
 
-// printNext prints what to do next.
 func (o *addShardOptions) printNext(context.Context, *session) error {
 	if o.edit.wait.output == "" {
 		fmt.Fprintf(o.env.Streams.Err, "\nshard %q is ready for workspaces. Try:\n  %s\n", o.name,
@@ -139,7 +137,6 @@ func (o *addShardOptions) edited(f *setup.File) (*setup.File, error) {
 	return f, nil
 }
 
-// shard is the shard that the flags describe.
 func (o *addShardOptions) shard() v1alpha1.Shard {
 	s := v1alpha1.Shard{Name: o.name, ShardSpec: v1alpha1.ShardSpec{
 		URL: o.url, Labels: o.labels,

@@ -21,7 +21,6 @@ func newAgentCmd(env *Env) *cobra.Command {
 		newAgentAddCmd(env), newAgentListCmd(env), newAgentRemoveCmd(env))
 }
 
-// agentNames are the names of the agents of a setup.
 func agentNames(s *session) []string {
 	return mapped(s.file.Setup.Spec.Agents, func(a v1alpha1.Agent) string { return a.Name })
 }
@@ -129,7 +128,6 @@ func (o *agentRemoveOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// findAgent returns an agent of the setup, or nil.
 func findAgent(s *session, name string) *v1alpha1.Agent {
 	for i := range s.file.Setup.Spec.Agents {
 		if a := &s.file.Setup.Spec.Agents[i]; a.Name == name {

@@ -15,7 +15,6 @@ import (
 // noArgs accepts no arguments. Unlike cobra.NoArgs it fails with the exit code of bad input, as the other checks here.
 func noArgs(c *cobra.Command, args []string) error { return maxArgs(0)(c, args) }
 
-// maxArgs accepts n arguments at most.
 func maxArgs(n int) cobra.PositionalArgs {
 	return func(c *cobra.Command, args []string) error {
 		if len(args) <= n {

@@ -135,7 +135,6 @@ func (o *backupCreateOptions) open(ctx context.Context) (*session, []topology.ID
 	return s, shards, err
 }
 
-// selectedShards are the shards that the user names.
 func selectedShards(s *session, names []string) ([]topology.ID, error) {
 	var out []topology.ID
 	for _, name := range names {

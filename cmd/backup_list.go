@@ -95,7 +95,6 @@ func backupState(m *archive.Manifest) string {
 	return "complete"
 }
 
-// logicalClusters counts the logical clusters in a backup.
 func logicalClusters(m *archive.Manifest) (n int) {
 	for _, d := range m.Databases {
 		n += d.LogicalClusters

@@ -199,7 +199,6 @@ func (o *certsImportOptions) preview(
 	return nil
 }
 
-// read reads the authorities and keys to import.
 func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, error) {
 	if o.fromCluster {
 		installation, origin, err := openPredecessor(o.env, &o.setup, s.topology)
@@ -222,7 +221,6 @@ func (o *certsImportOptions) read(ctx context.Context, s *session) (*pki.State, 
 	return from, err
 }
 
-// readBackup reads the authorities and keys in a backup.
 func (o *certsImportOptions) readBackup(ctx context.Context) (*pki.State, error) {
 	target, name, err := splitArchive(o.env, o.dir)
 	if err != nil {

@@ -131,7 +131,6 @@ func (o *certsRenewOptions) printClient(s *session) error {
 	return err
 }
 
-// printSecrets prints the Secrets of certificates in a dry run.
 func printSecrets(s *session, certs []pki.Cert) {
 	for _, c := range certs {
 		s.env.printRefs(plan.Ref{

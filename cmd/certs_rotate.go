@@ -335,7 +335,6 @@ func (o *rotateOptions) tellPause(rotations pki.Rotations, stops error) {
 	}
 }
 
-// command is the command that continues the rotations.
 func (o *rotateOptions) command(rotations pki.Rotations) string {
 	c := o.setup.rotateCommand(rotations)
 	if o.rollout.offline {
@@ -344,7 +343,6 @@ func (o *rotateOptions) command(rotations pki.Rotations) string {
 	return c
 }
 
-// rotateCommand is the command that continues rotations.
 func (f *setupFlags) rotateCommand(all pki.Rotations) string {
 	if all.OfEncryption() {
 		return f.command("encryption rotate")
@@ -359,7 +357,6 @@ func (f *setupFlags) rotateCommand(all pki.Rotations) string {
 	return f.command("certs " + name)
 }
 
-// phaseMeaning explains a phase of rotations.
 func phaseMeaning(all pki.Rotations, p pki.Phase) string {
 	switch {
 	case all.OfEncryption() && p == pki.PhaseSwitch:

@@ -87,7 +87,6 @@ func (o *checkOptions) run(ctx context.Context, s *session) error {
 	}
 }
 
-// round runs the checks once.
 func (o *checkOptions) round(ctx context.Context, s *session) (*check.Report, error) {
 	subject := &check.Subject{Topology: s.topology, Runtime: s.runtime, Now: o.env.Now}
 	defer subject.Close()

@@ -40,7 +40,6 @@ type junitMessage struct {
 	Text    string `xml:",chardata"`
 }
 
-// printJUnit prints a report as a JUnit file.
 func printJUnit(w io.Writer, r *check.Report) error {
 	suite := junitSuite{Name: fmt.Sprintf("kcpctl check: kcp %q, %s", r.Name, r.Where), Tests: len(r.Results)}
 	for _, res := range r.Results {

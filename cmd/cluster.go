@@ -2,7 +2,6 @@ package cmd
 
 import "github.com/spf13/cobra"
 
-// newClusterCmd groups the commands for physical clusters.
 func newClusterCmd(env *Env) *cobra.Command {
 	return newGroup("cluster", "Manage the physical clusters that run the workloads of workspaces",
 		newClusterAddCmd(env), newClusterListCmd(env), newClusterCordonCmd(env), newClusterUncordonCmd(env),

@@ -109,7 +109,6 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	return add.apply(ctx, before, edited)
 }
 
-// cluster is the cluster that the flags describe.
 func (o *clusterAddOptions) cluster() v1alpha1.WorkloadCluster {
 	c := v1alpha1.WorkloadCluster{Name: o.name, Context: o.context, Kubeconfig: o.kubeconfig,
 		Server: o.server, Labels: o.labels}

@@ -148,7 +148,6 @@ func (e *Env) printLeaves(ctx context.Context, w *compute.Workspace, cluster, do
 	}
 }
 
-// notInFile is the error for a cluster that is not in the setup file.
 func (o *clusterRemoveOptions) notInFile(ctx context.Context, c *computeSession) error {
 	live, err := c.Cluster(ctx, o.name)
 	if err != nil {

@@ -90,7 +90,6 @@ func revisions(s *session) []string {
 	return out
 }
 
-// componentIDs are the components that run.
 func componentIDs(s *session) []string {
 	return idsOf(s.topology.Running())
 }
@@ -112,7 +111,6 @@ func loginIDs(s *session) []string {
 		func(c *topology.Component) bool { return !acceptsLogins(c) }))
 }
 
-// shardNames are the names of all shards in kcp.
 func shardNames(s *session) []string {
 	return mapped(s.topology.Shards(), func(c *topology.Component) string { return c.ShardName() })
 }
@@ -125,7 +123,6 @@ func kubeconfigNames(s *session) []string { return namesOf(s.topology.OfKind(top
 // etcdNames are the names of the managed etcds: the names of their shards, or cache.
 func etcdNames(s *session) []string { return namesOf(s.topology.OfKind(topology.Etcd)) }
 
-// memberPods are the pods of the managed etcds.
 func memberPods(s *session) []string {
 	var out []string
 	for _, c := range s.topology.OfKind(topology.Etcd) {

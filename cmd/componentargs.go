@@ -15,7 +15,6 @@ type componentArgs struct {
 	all   bool
 }
 
-// add adds --all, with its description.
 func (a *componentArgs) add(flags *pflag.FlagSet, usage string) {
 	flags.BoolVar(&a.all, "all", false, usage)
 }

@@ -19,7 +19,6 @@ type computeSession struct {
 	session *session
 }
 
-// physicalClusters are the physical clusters of the setup.
 func physicalClusters(s *session) []v1alpha1.WorkloadCluster {
 	if w := s.file.Setup.Spec.Workloads; w != nil {
 		return w.Clusters
@@ -27,7 +26,6 @@ func physicalClusters(s *session) []v1alpha1.WorkloadCluster {
 	return nil
 }
 
-// physicalNames are the names of the physical clusters.
 func physicalNames(s *session) []string {
 	return mapped(physicalClusters(s), func(c v1alpha1.WorkloadCluster) string { return c.Name })
 }

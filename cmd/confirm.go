@@ -110,7 +110,6 @@ func (e *Env) printRefs(all ...plan.Ref) {
 	}
 }
 
-// deletionOf is a plan that deletes objects.
 func deletionOf(objects []plan.Item) *plan.Plan {
 	p := &plan.Plan{}
 	for _, it := range objects {

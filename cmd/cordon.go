@@ -40,12 +40,10 @@ func newUncordonCmd(env *Env) *cobra.Command {
 	})
 }
 
-// ofShards completes a command for shards.
 func (o *cordonOptions) ofShards(c *cobra.Command) *cobra.Command {
 	return o.of("shard name", withPlaces(shardNames, anyShard), opened(o.env, &o.setup, o.markShards), c)
 }
 
-// ofClusters completes a command for physical clusters.
 func (o *cordonOptions) ofClusters(c *cobra.Command) *cobra.Command {
 	return o.of("cluster name", physicalNames, openedCompute(o.env, &o.setup, o.markCluster), c)
 }
@@ -80,7 +78,6 @@ func (o *cordonOptions) markShards(ctx context.Context, s *session) error {
 	return nil
 }
 
-// mark cordons or uncordons a shard.
 func (o *cordonOptions) mark(
 	ctx context.Context, s *session, root *kcp.Client, shards []kcp.Shard, name string,
 ) error {

@@ -26,7 +26,6 @@ func (e *editFlags) validate(file string) error {
 	return errors.Join(e.validateDryRun(), checkTimeout(e.wait.timeout), setup.CheckEditable(file))
 }
 
-// printEdit prints what an edit changes in the setup file.
 func (s *session) printEdit(edited *setup.File) {
 	s.env.print(udiff.Unified(s.file.Name, s.file.Name, string(s.file.Data), string(edited.Data)))
 }

@@ -64,7 +64,6 @@ var anywhere = []source{environment, configFile}
 
 func (s source) sets(f *pflag.Flag) bool { return slices.Contains(f.Annotations[sources], string(s)) }
 
-// variable is the name of the environment variable of a flag.
 func variable(flag string) string {
 	return envPrefix + strings.ToUpper(strings.ReplaceAll(flag, "-", "_"))
 }
@@ -148,7 +147,6 @@ func plainFlagError(err error) error {
 	return err
 }
 
-// readConfig reads the user's configuration file, if it exists.
 func readConfig(root *cobra.Command) (*viper.Viper, error) {
 	v := viper.New()
 	dir, err := os.UserConfigDir()

@@ -2,7 +2,6 @@ package cmd
 
 import "github.com/spf13/cobra"
 
-// newExitCodesTopic returns a help topic: kcpctl help exit-codes.
 func newExitCodesTopic() *cobra.Command {
 	return &cobra.Command{
 		Use:   "exit-codes",

@@ -257,7 +257,6 @@ func addReleaseChange(c *cobra.Command, value *bool) {
 		usage: "run a kcp release that skips a minor release or is older than the running one"})
 }
 
-// dataChanges are the components whose data may change.
 func (o *overrideFlags) dataChanges() []topology.ID { return idsOfNames(o.dataChange) }
 
 // trust adds fingerprints to trustChange, as messages have them.
@@ -273,7 +272,6 @@ func (o *overrideFlags) trust(fingerprints []string) error {
 	return nil
 }
 
-// idsOfNames are the IDs of components.
 func idsOfNames(names []string) []topology.ID {
 	return mapped(names, func(name string) topology.ID { return topology.ID(name) })
 }

@@ -162,7 +162,6 @@ func (o *historyOptions) restore(s *session, current *setup.File) error {
 	return nil
 }
 
-// revision returns a setup that was applied before.
 func (s *session) revision(ctx context.Context, number int) (plan.Revision, error) {
 	history, err := s.runtime.History(ctx)
 	if err != nil {
@@ -186,7 +185,6 @@ func (s *session) useRevision(r plan.Revision) error {
 	return s.use(f.As(r.File))
 }
 
-// printHistory lists revisions, newest first.
 func printHistory(out *ui.Stream, history []plan.Revision) {
 	var rows [][]string
 	for _, r := range slices.Backward(history) {

@@ -71,7 +71,6 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
 	return c
 }
 
-// check checks that the flags go together.
 func (o *importOptions) check() error {
 	modes := 0
 	for _, set := range []bool{len(o.files) > 0, o.fromCluster, o.finish} {

@@ -18,7 +18,6 @@ import (
 // defaultNamespace is the namespace of a setup that names none.
 const defaultNamespace = "kcp"
 
-// openOperator finds the installation of kcp-operator in a namespace.
 func openOperator(env *Env, flags *setupFlags, c topology.Cluster) (*adopt.Installation, error) {
 	return kube.OpenOperator(c, kube.Options{As: flags.as, AsGroups: flags.asGroups, Now: env.Now, Notify: env.note})
 }
@@ -68,7 +67,6 @@ func (o *importOptions) clusterSources(ctx context.Context) ([]importer.Source, 
 	return out, nil
 }
 
-// printSteps prints how kcpctl takes over a running installation of kcp-operator.
 func (o *importOptions) printSteps(r *importer.Result) {
 	file := o.output
 	if !o.toFile() {

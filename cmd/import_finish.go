@@ -64,7 +64,6 @@ func (o *importOptions) removeRemains(ctx context.Context) error {
 	return err
 }
 
-// remainsPlan is a plan that deletes what is left.
 func remainsPlan(r *adopt.Remains) *plan.Plan {
 	var items []plan.Item
 	for _, o := range slices.Concat(r.Servers, r.Objects) {
@@ -75,7 +74,6 @@ func remainsPlan(r *adopt.Remains) *plan.Plan {
 	return deletionOf(items)
 }
 
-// mayRemove reports whether a flag or the user confirms the removal.
 func (o *importOptions) mayRemove(ctx context.Context, i *adopt.Installation, r *adopt.Remains) (bool, error) {
 	return o.env.confirmed(ctx, o.yes, fmt.Sprintf("Remove %s and %s of kcp-operator from %s?",
 		plural(len(r.Servers), "Deployment", "Deployments"), plural(len(r.Objects), "object", "objects"), i.Where()))

@@ -294,7 +294,6 @@ func (o *kubeconfigOptions) certificate(
 		"the certificate of the kubeconfig %q has not been issued yet", declared.Name)
 }
 
-// bindRoles binds the user of a minted kubeconfig to its cluster roles.
 func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pki.State) error {
 	client, err := kcp.Connect(s.runtime, s.topology.OwnFrontProxy(), state, o.env.Now())
 	if err != nil {
@@ -304,7 +303,6 @@ func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pk
 	return client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles)
 }
 
-// write writes the kubeconfig to where the flags want it.
 func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
 	switch {
 	case o.merge:
@@ -320,7 +318,6 @@ func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, c
 	return err
 }
 
-// mergeInto merges the kubeconfig into the user's own.
 func (o *kubeconfigOptions) mergeInto(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
 	path := userKubeconfig(o.env)
 	if path == "" {

@@ -11,7 +11,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
-// newAccess returns the access that a minted kubeconfig gives.
 func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 	k := v1alpha1.Kubeconfig{
 		Name: o.user, User: o.user, Groups: o.groups, Workspace: cmp.Or(o.workspace, topology.RootShardName),
@@ -32,7 +31,6 @@ func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 	return s.topology.Access(k), nil
 }
 
-// mintingTarget finds what a minted kubeconfig connects to.
 func (o *kubeconfigOptions) mintingTarget(s *session) (*topology.Component, error) {
 	target, err := o.findTarget(s, s.topology.OwnFrontProxy())
 	if err == nil && !target.AcceptsClientCertificates() {

@@ -16,7 +16,6 @@ import (
 // loginUser is the name of the user in a kubeconfig with which all users of an issuer log in.
 const loginUser = "oidc"
 
-// runLogin prints the kubeconfig of the users of an issuer.
 func (o *kubeconfigOptions) runLogin(ctx context.Context, s *session) error {
 	target, login, err := o.login(s)
 	if err != nil {
@@ -46,7 +45,6 @@ func (o *kubeconfigOptions) runLogin(ctx context.Context, s *session) error {
 	return o.deliver(ctx, s, s.owner(state), kubeconfig.ForLogin(access, state.CAs[topology.ServerCA].Trusted(), login))
 }
 
-// acceptsLogins reports whether a front-proxy accepts the tokens of an issuer.
 func acceptsLogins(c *topology.Component) bool {
 	return c.Authentication != nil && len(c.Authentication.Logins()) > 0
 }

@@ -143,7 +143,6 @@ func (s *session) chosenAgain(ctx context.Context) (bool, error) {
 	return true, s.open()
 }
 
-// connectLocal opens the runtime of this machine.
 func (s *session) connectLocal() error {
 	dirs := local.UserDirs(s.env.Getenv)
 	if err := dirs.Validate(); err != nil {

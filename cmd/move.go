@@ -126,7 +126,6 @@ func (o *moveOptions) run(ctx context.Context) error {
 	}.run(ctx, s)
 }
 
-// movesRun is a run that moves workspaces.
 type movesRun struct {
 	*removalFlags
 	*movesFlags
@@ -175,7 +174,6 @@ func (r removal) confirmedMoves(ctx context.Context, any bool) (bool, error) {
 	return r.confirmed(ctx)
 }
 
-// print prints moves as a table, or as an event.
 func (m movesRun) print(env *Env, moves []run.WorkspaceMove) {
 	if len(moves) == 0 {
 		env.note(m.none)

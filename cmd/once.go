@@ -80,7 +80,6 @@ func rejectEmptyValues(c *cobra.Command, args []string) error {
 	return errors.Join(errs...)
 }
 
-// flagError is the error for flags that cannot be parsed.
 func flagError(c *cobra.Command, err error) error {
 	if twice, ok := errors.AsType[*givenTwice](err); ok {
 		return clierr.New(clierr.BadInput, "give it once", "%w", twice)

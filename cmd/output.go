@@ -163,7 +163,6 @@ func encode(w io.Writer, format string, result any) error {
 	return err
 }
 
-// printTemplate prints a result, given as JSON, through a template.
 func printTemplate(w io.Writer, format string, result []byte) error {
 	p, err := templatePrinter(format)
 	if err != nil {

@@ -52,7 +52,6 @@ func Outputs() []Output {
 	}
 }
 
-// outputNames are the names of all outputs.
 func outputNames() []string {
 	return mapped(Outputs(), func(o Output) string { return o.Name })
 }

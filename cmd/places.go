@@ -87,7 +87,6 @@ func prefixed(prefix string, names []string) []string {
 	return mapped(names, func(n string) string { return prefix + n })
 }
 
-// unknownPlace is the error for a name that no cluster of spec.clusters has.
 func unknownPlace(name string, known []string) error {
 	return clierr.New(clierr.BadInput, nearestOr(known, name, oneOf(known)), "%q is not in spec.clusters", name)
 }

@@ -121,7 +121,6 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 	return o.remove(ctx, s, after, r)
 }
 
-// choose finds out which shards to remove.
 func (o *removeShardOptions) choose(s *session) error {
 	var err error
 	if o.names, err = expandShards(s, o.args); err != nil {

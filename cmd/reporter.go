@@ -10,7 +10,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// note prints a remark.
 func (e *Env) note(msg string) {
 	msg = e.nextSteps(msg)
 	if e.events != nil {
@@ -20,7 +19,6 @@ func (e *Env) note(msg string) {
 	fmt.Fprintln(e.Streams.Err, e.Streams.Err.Text("note: "+msg))
 }
 
-// notes prints the notes about a setup file.
 func (e *Env) notes(f *setup.File) {
 	for _, n := range f.Notes() {
 		e.note(n)

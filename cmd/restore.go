@@ -138,7 +138,6 @@ func (o *restoreOptions) restore(ctx context.Context, s *session, r *backup.Rest
 	return r.Run(ctx, p)
 }
 
-// start brings up the setup with the restored data.
 func (o *restoreOptions) start(ctx context.Context, s *session) error {
 	res, err := upRun{header: fmt.Sprintf("start kcp %q", s.topology.Name), wait: o.wait}.run(ctx, s)
 	if err != nil {
@@ -150,7 +149,6 @@ func (o *restoreOptions) start(ctx context.Context, s *session) error {
 	return nil
 }
 
-// question names what is replaced.
 func (o *restoreOptions) question(s *session, p *backup.Plan) string {
 	return fmt.Sprintf("Stop kcp %q on %s, and replace the data of %s with the backup of %s? The present "+
 		"data is moved aside.",
@@ -161,7 +159,6 @@ func joinIDs(p *backup.Plan) string {
 	return strings.Join(mapped(p.Restored, func(id topology.ID) string { return string(id) }), ", ")
 }
 
-// print prints what a restore would do.
 func (o *restoreOptions) print(s *session, p *backup.Plan) {
 	for _, id := range p.Restored {
 		o.env.print(fmt.Sprintf("%s: data would be replaced (dry run)\n", id))

@@ -121,7 +121,6 @@ func (o *restoreRepairOptions) actions() []backup.Action {
 	return out
 }
 
-// repair repairs what is shown, if the user agrees.
 func (o *restoreRepairOptions) repair(ctx context.Context, s *session, r *backup.Repair) error {
 	question := fmt.Sprintf("Repair %s of kcp %q (%s)? Deleted objects cannot be restored without a backup.",
 		plural(len(r.Shown), "workspace", "workspaces"), s.topology.Name, s.runtime.Where())

@@ -46,7 +46,6 @@ func accepted(c *cobra.Command) *acceptances {
 	return all
 }
 
-// usage returns a table of the risks.
 func (all *acceptances) usage() string {
 	width := 0
 	for _, a := range *all {

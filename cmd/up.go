@@ -370,7 +370,6 @@ func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result
 	return err
 }
 
-// recordInstallation writes the ID of the installation into the setup file.
 func (o *upOptions) recordInstallation(ctx context.Context, s *session) error {
 	known, err := s.runtime.Record(ctx)
 	if err != nil || known.Empty() || s.file.Setup.Metadata.Installation != "" {

@@ -23,7 +23,6 @@ const (
 
 func flagGroups() []string { return []string{"", GroupRisk, GroupConnection} }
 
-// annotate sets an annotation of flags.
 func annotate(f *pflag.FlagSet, key string, values []string, names ...string) {
 	for _, name := range names {
 		if err := f.SetAnnotation(name, key, values); err != nil {
@@ -32,7 +31,6 @@ func annotate(f *pflag.FlagSet, key string, values []string, names ...string) {
 	}
 }
 
-// listUnder lists flags under a title in the help.
 func listUnder(f *pflag.FlagSet, title string, names ...string) {
 	annotate(f, flagGroup, []string{title}, names...)
 }
@@ -40,7 +38,6 @@ func listUnder(f *pflag.FlagSet, title string, names ...string) {
 // FlagGroup returns the title under which the help lists a flag. It is empty for a flag about the command itself.
 func FlagGroup(f *pflag.Flag) string { return strings.Join(f.Annotations[flagGroup], "") }
 
-// inGroup returns the flags that the help lists under a title.
 func inGroup(all *pflag.FlagSet, title string) *pflag.FlagSet {
 	out := pflag.NewFlagSet("", pflag.ContinueOnError)
 	all.VisitAll(func(f *pflag.Flag) {

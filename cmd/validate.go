@@ -98,7 +98,6 @@ func (o *validateOptions) run(ctx context.Context) error {
 	return &clierr.Error{Err: problems, Code: clierr.BadInput}
 }
 
-// file validates a file.
 func (o *validateOptions) file(ctx context.Context, path string) validatedFile {
 	f, err := setup.Load(path, o.env.Streams.In)
 	if err != nil {
@@ -130,7 +129,6 @@ func (o *validateOptions) file(ctx context.Context, path string) validatedFile {
 	return out
 }
 
-// problemsOf are the problems of an error about a file.
 func problemsOf(file string, err error) []setup.Problem {
 	if err == nil {
 		return nil

@@ -72,7 +72,6 @@ func (o *versionOptions) run(ctx context.Context) error {
 	return nil
 }
 
-// newest looks for the newest release.
 func (o *versionOptions) newest(ctx context.Context) (string, error) {
 	ctx, cancel := context.WithTimeout(ctx, releasesTimeout)
 	defer cancel()

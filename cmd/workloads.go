@@ -13,7 +13,6 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
 
-// newWorkloadsCmd groups the commands for the objects of users that run in physical clusters.
 func newWorkloadsCmd(env *Env) *cobra.Command {
 	return newGroup("workloads",
 		"Show and change where the workloads of workspaces run, and manage which APIs they can use",

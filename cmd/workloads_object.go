@@ -15,7 +15,6 @@ import (
 // rootArg names an object of a user in a workspace.
 type rootArg struct{ kind, name, workspace, namespace string }
 
-// add adds the flags.
 func (o *rootArg) add(f *pflag.FlagSet) {
 	f.StringVarP(&o.workspace, "workspace", "w", "", "path of the workspace, such as root:team")
 	f.StringVar(&o.namespace, "in", metav1.NamespaceDefault, "namespace of the object in the workspace")
@@ -46,7 +45,6 @@ func (o *rootArg) withKinds(err error) error {
 	return err
 }
 
-// read reads the object.
 func (o *rootArg) read(ctx context.Context, w *compute.Workspace) (*compute.Root, error) {
 	root, err := w.Root(ctx, o.rootName())
 	return root, o.withKinds(err)

@@ -62,7 +62,6 @@ now, and TO those in the end. Free capacity changes all the time, so the result 
 	return c
 }
 
-// complete reads the arguments.
 func (o *workloadsRebalanceOptions) complete(args []string) error {
 	o.all = len(args) == 0
 	switch {
@@ -100,7 +99,6 @@ func (o *workloadsRebalanceOptions) root(ctx context.Context, w *compute.Workspa
 	return o.object.read(ctx, w)
 }
 
-// request requests from the controller to rebalance.
 func (o *workloadsRebalanceOptions) request(ctx context.Context, w *compute.Workspace) error {
 	root, err := o.root(ctx, w)
 	if err == nil {

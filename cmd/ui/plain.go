@@ -173,7 +173,6 @@ func (p *plainLines) showKept(now time.Time) {
 	}
 }
 
-// text is the line of a row.
 func (p *plainLines) text(r *row) string {
 	text := p.board.message(r)
 	if text != word(r) && !strings.HasPrefix(text, word(r)+" ") { // "ready 2/2" has it already

@@ -81,7 +81,6 @@ func (c *planPart) text(s *Stream, name string) string {
 	return b.String()
 }
 
-// action is the glyph of an action.
 func (s *Stream) action(a plan.Action) string {
 	switch a {
 	case plan.Create:
@@ -101,7 +100,6 @@ func several(ids []topology.ID) string {
 	return fmt.Sprintf("%s (%d alike)", gather.Names(string(ids[0].Kind())+"/", names), len(ids))
 }
 
-// severalClusters reports whether a plan has objects on more than one cluster.
 func severalClusters(p *plan.Plan) bool {
 	first := -1
 	for i := range p.Items {

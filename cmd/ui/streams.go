@@ -131,7 +131,6 @@ func (s *Streams) Configure(o Options) error {
 	return nil
 }
 
-// detect sets the style from the environment.
 func (s *Streams) detect(env func(string) string) {
 	dumb := env("TERM") == "dumb"
 	for _, out := range []*Stream{s.Out, s.Err} {

@@ -42,7 +42,6 @@ func (s *Stream) Tree(root Node) {
 	}
 }
 
-// branch is a line of a tree.
 type branch struct {
 	cells []string
 	// first is how the first cell begins, and below how lines below this one begin.
@@ -133,7 +132,6 @@ func columnWidths(lines [][]string, gap int) []int {
 	return widths
 }
 
-// aligned returns a line with aligned cells.
 func aligned(cells []string, widths []int) string {
 	var b strings.Builder
 	for i, c := range cells {

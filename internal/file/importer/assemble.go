@@ -116,7 +116,6 @@ func (a *assembly) namespace(o *object) string {
 	return cmp.Or(o.namespace, a.reader.options.Namespace)
 }
 
-// domain returns the domain of the cluster.
 func (a *assembly) domain() string { return cmp.Or(a.root.domain, operatorDomain) }
 
 // place sets the namespace and the domain of the only cluster.
@@ -174,7 +173,6 @@ func (a *assembly) distribute() {
 // defaultCluster is the cluster of kcp-operator.
 const defaultCluster = "default"
 
-// externalEtcd returns the etcd of an object.
 func externalEtcd(o *object) *v1alpha1.Etcd {
 	if len(o.etcd.Endpoints) == 0 {
 		return nil
@@ -223,7 +221,6 @@ func (a *assembly) shards() {
 	}
 }
 
-// shard returns the shard of an object.
 func (a *assembly) shard(o *object) v1alpha1.ShardSpec {
 	if len(o.etcd.Endpoints) == 0 {
 		o.fail("required: spec.etcd.endpoints", "")
@@ -387,7 +384,6 @@ func (a *assembly) served(o *object, users []*object) string {
 	return shard
 }
 
-// kubeconfigs sets the kubeconfigs.
 func (a *assembly) kubeconfigs() {
 	for i, o := range a.reader.of(kindKubeconfig) {
 		o.prefix = fmt.Sprintf("spec.kubeconfigs[%d]", i)

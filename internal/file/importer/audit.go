@@ -12,7 +12,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// auditRows returns the rows of the audit of shards.
 func auditRows() []row {
 	const path, to = "spec.audit.webhook.", "audit.webhook."
 	hook := (*object).auditWebhook

@@ -186,7 +186,6 @@ func (a *assembly) chartExpose(o *object) {
 	}
 }
 
-// chartKeys returns the algorithm of private keys.
 func (o *object) chartKeys() v1alpha1.KeyAlgorithm {
 	if o.algorithm == "" && o.keySize == "" {
 		return ""

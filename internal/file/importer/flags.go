@@ -137,7 +137,6 @@ const (
 	gateAllAlpha = "AllAlpha"
 )
 
-// gates returns the feature gates in the arguments of the component.
 func (o *object) gates() map[string]bool {
 	out := map[string]bool{}
 	for _, arg := range o.component.ExtraArgs {

@@ -188,7 +188,6 @@ func keep(to func(*object) *value) func(value) {
 // v0.9: cmd/bundle).
 const bundle = "operator.kcp.io/bundle"
 
-// annotations maps the annotations of an object of kcp-operator.
 func annotations(v value) {
 	fields, problems := setup.Fields(v.node, v.at)
 	v.o.problem(problems...)

@@ -32,7 +32,6 @@ func below(m map[string]any, path ...string) map[string]any {
 	return m
 }
 
-// pod returns an object of the pod template.
 func (o *object) pod(path ...string) map[string]any {
 	if o.component.PodTemplate == nil {
 		o.component.PodTemplate = v1alpha1.Overlay{}
@@ -40,7 +39,6 @@ func (o *object) pod(path ...string) map[string]any {
 	return below(o.component.PodTemplate, path...)
 }
 
-// service returns an object of the Service.
 func (o *object) service(path ...string) map[string]any {
 	if o.component.Service == nil {
 		o.component.Service = v1alpha1.Overlay{}
@@ -48,7 +46,6 @@ func (o *object) service(path ...string) map[string]any {
 	return below(o.component.Service, path...)
 }
 
-// inContainer returns the overlay of the component's container.
 func (o *object) inContainer() map[string]any {
 	spec := o.pod("spec")
 	if list, ok := spec["containers"].([]any); ok {
@@ -321,7 +318,6 @@ func addItem(m map[string]any, list, key string, item map[string]any) {
 	m[list] = append(items, item)
 }
 
-// volumes returns the mapping of further volumes.
 func volumes(who at) func(value) {
 	return func(v value) {
 		for _, item := range items[corev1.Volume](v) {
@@ -330,7 +326,6 @@ func volumes(who at) func(value) {
 	}
 }
 
-// volumeMounts returns the mapping of further mounts of volumes.
 func volumeMounts(who at) func(value) {
 	return func(v value) {
 		for _, item := range items[corev1.VolumeMount](v) {

@@ -68,7 +68,6 @@ func (r *reader) document(file string, root *yaml.Node) {
 	}
 }
 
-// chartValues adds values of the chart.
 func (r *reader) chartValues(file string, root *yaml.Node) {
 	o := newObject(file, chart, "values", root)
 	o.proxy, o.members = newObject(file, chart, "values", root), newObject(file, chart, "values", root)
@@ -110,7 +109,6 @@ func isValues(root *yaml.Node) bool {
 	return slices.ContainsFunc(fields, func(f setup.Field) bool { return branch.child(f.Key.Value) != nil })
 }
 
-// object adds a Kubernetes object.
 func (r *reader) object(file, apiVersion, kind string, root *yaml.Node) {
 	group, _, _ := strings.Cut(apiVersion, "/")
 	metadata := lookup(root, "metadata")
@@ -284,7 +282,6 @@ func (r *reader) of(kind string) []*object {
 	return out
 }
 
-// operator returns the objects of kcp-operator.
 func (r *reader) operator() []*object {
 	var out []*object
 	for _, o := range r.objects {

@@ -13,7 +13,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 )
 
-// authorizationRows returns the rows of the authorization of shards.
 func authorizationRows() []row {
 	const path, to = "spec.authorization.webhook.", "authorization.webhook."
 	hook := (*object).authorizationWebhook

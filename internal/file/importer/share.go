@@ -101,7 +101,6 @@ func without(i, shared v1alpha1.Image, tag string) v1alpha1.Image {
 	return i
 }
 
-// isRelease reports whether a tag is the tag of a kcp release.
 func isRelease(tag string) bool {
 	_, err := version.ParseSemantic(tag)
 	return err == nil && strings.HasPrefix(tag, "v")

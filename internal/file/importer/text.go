@@ -70,7 +70,6 @@ func (o *object) remarks() []string {
 	return out
 }
 
-// comment adds lines above a node.
 func comment(n *yaml.Node, lines []string) {
 	for _, l := range lines {
 		for _, part := range wrap(l) {

@@ -39,7 +39,6 @@ func defaultAgents(spec *v1alpha1.Spec) {
 	}
 }
 
-// agentFields checks fields of spec.agents.
 type agentFields struct{ *fields }
 
 // agents checks spec.agents, without the files that they refer to.
@@ -85,7 +84,6 @@ func (v *validator) agentName(p *field.Path, name string) {
 	}
 }
 
-// agentWorkspaces checks the workspaces of the APIExport and of its consumers.
 func (v agentFields) agentWorkspaces(p *field.Path, a *v1alpha1.Agent) {
 	if a.Workspace == "" {
 		v.required(p.Child("workspace"), "the workspace of the APIExport, such as root:%s", a.Name)

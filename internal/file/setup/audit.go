@@ -32,7 +32,6 @@ type auditAt struct {
 	at *field.Path
 }
 
-// audits returns all audits of a setup.
 func audits(spec *v1alpha1.Spec) []auditAt {
 	path := field.NewPath("spec")
 	all := []auditAt{{spec.Audit, path.Child("audit")}, {spec.RootShard.Audit, path.Child("rootShard", "audit")}}
@@ -183,7 +182,6 @@ func (p *publisher) policies() {
 	}
 }
 
-// policy decodes a file with a Policy.
 func (p *publisher) policy(f fileContent) v1alpha1.AuditRules {
 	out, problems := AuditPolicy(f.data)
 	for _, problem := range problems {

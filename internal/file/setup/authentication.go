@@ -175,7 +175,6 @@ func (v authenticationFields) neededGroups(p *field.Path, dropped []string) {
 	}
 }
 
-// matchesGroup reports whether a group matches a pattern of kcp-front-proxy.
 func matchesGroup(pattern, group string) bool {
 	prefix, wildcard := strings.CutSuffix(pattern, "*")
 	return pattern == group || wildcard && strings.HasPrefix(group, prefix)
@@ -270,7 +269,6 @@ func (v authenticationFields) certificateAuthority(p *field.Path, ca string, fro
 	v.key(at.Child("key"), from.Key)
 }
 
-// certificates requires PEM certificates, if there is a text at all.
 func (v authenticationFields) certificates(p *field.Path, text string) {
 	rest, found := []byte(text), false
 	for block := (*pem.Block)(nil); len(rest) > 0; {

@@ -19,7 +19,6 @@ type authorizationAt struct {
 	at *field.Path
 }
 
-// authorizations returns all authorizations of a setup.
 func authorizations(spec *v1alpha1.Spec) []authorizationAt {
 	path := field.NewPath("spec")
 	all := []authorizationAt{{spec.Authorization, path.Child("authorization")},

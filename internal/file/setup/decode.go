@@ -44,7 +44,6 @@ func newDecoder() *decoder {
 	return &decoder{positions: positions{}, types: map[reflect.Type]*structType{}}
 }
 
-// report adds a problem at a node.
 func (d *decoder) report(p *field.Path, n *yaml.Node, message, hint string) {
 	d.problems = append(d.problems,
 		Problem{Line: n.Line, Column: n.Column, Path: pathString(p), Message: message, Hint: hint})
@@ -165,7 +164,6 @@ func (d *decoder) object(n *yaml.Node, t *structType, p *field.Path) (any, bool)
 	return out, true
 }
 
-// field decodes the value of a struct's field.
 func (d *decoder) field(n *yaml.Node, f *structField, p *field.Path) (any, bool) {
 	if schema := overlaySchema(f); schema != nil && n.ShortTag() != "!!null" {
 		return d.overlaid(n, schema, p)
@@ -218,7 +216,6 @@ func (d *decoder) list(n *yaml.Node, elem reflect.Type, p *field.Path) (any, boo
 	return out, true
 }
 
-// basic decodes a string, a number or a boolean.
 func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	tag := n.ShortTag()
 	switch t.Kind() {
@@ -312,7 +309,6 @@ func (d *decoder) scalar(n *yaml.Node, t reflect.Type, p *field.Path, optional b
 
 func mustBe(want string, n *yaml.Node) string { return "must be " + want + ", not " + describe(n) }
 
-// describe describes a node for messages.
 func describe(n *yaml.Node) string {
 	switch n.Kind {
 	case yaml.MappingNode:

@@ -245,7 +245,6 @@ func fillStorage(q **resource.Quantity, base *resource.Quantity, size v1alpha1.S
 	}
 }
 
-// clone copies a JSON value.
 func clone(v any) any {
 	switch v := v.(type) {
 	case map[string]any:

@@ -85,7 +85,6 @@ func (f *File) physical(name string) (int, error) {
 	return 0, fmt.Errorf("%s has no cluster %q in spec.workloads.clusters", f.Name, name)
 }
 
-// addItem appends an item to the list at a path.
 func (f *File) addItem(kind, name string, item any, path ...string) (*File, error) {
 	node, err := nodeOf(item)
 	if err != nil {
@@ -129,7 +128,6 @@ func (f *File) SetInstallation(id string) (*File, error) {
 	return f.setText(id, "metadata", "installation")
 }
 
-// setText sets a field of an object of the document.
 func (f *File) setText(value, object, field string) (*File, error) {
 	return f.edit(fmt.Sprintf("set %s.%s to %s", object, field, value),
 		func(e *editor, tree map[string]any) ([]splice, error) {
@@ -413,7 +411,6 @@ func (f *File) AddNamespace(name, namespace string) (_ *File, cluster string, er
 	return file, name, err
 }
 
-// itemsAt returns the list at a path of a file.
 func itemsAt(f *File, path ...string) []any {
 	tree, err := treeOf(f.Data)
 	if err != nil {

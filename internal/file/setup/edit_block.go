@@ -191,7 +191,6 @@ func (e *editor) create(p *place, value *yaml.Node) ([]splice, error) {
 	return []splice{e.text.insertLines(line, lines)}, nil
 }
 
-// firstLine returns the line of an object's first key.
 func (e *editor) firstLine(p *place) int {
 	if len(p.parents) == 0 {
 		return p.value.Line - 1
@@ -255,7 +254,6 @@ func wrap(keys []string, value *yaml.Node) *yaml.Node {
 	return value
 }
 
-// lines renders a node as a block.
 func (e *editor) lines(n *yaml.Node, indent int) ([]string, error) {
 	lines, err := e.render(n, e.indentsLists())
 	for i := range lines {
@@ -264,7 +262,6 @@ func (e *editor) lines(n *yaml.Node, indent int) ([]string, error) {
 	return lines, err
 }
 
-// render encodes a node and returns the lines.
 func (e *editor) render(n *yaml.Node, indentLists bool) ([]string, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)

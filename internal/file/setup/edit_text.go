@@ -53,7 +53,6 @@ func lineBreak(data []byte) int {
 	return 0
 }
 
-// lines returns the number of lines.
 func (t *text) lines() int { return len(t.starts) - 1 }
 
 // line returns a line, from 0, without its line break.
@@ -62,7 +61,6 @@ func (t *text) line(i int) string {
 	return strings.TrimRight(l, "\r\n\u0085\u2028\u2029")
 }
 
-// offset returns the offset of a node.
 func (t *text) offset(n *yaml.Node) int {
 	at := t.starts[min(n.Line, t.lines())-1]
 	if n.Line == 1 && bytes.HasPrefix(t.data, []byte(byteOrderMark)) {

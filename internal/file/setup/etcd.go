@@ -11,10 +11,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
-// etcdFields checks fields of etcds.
 type etcdFields struct{ *fields }
 
-// etcds checks the etcd of spec.etcd and of each component.
 func (v *validator) etcds() {
 	path := field.NewPath("spec", "etcd")
 	v.etcd(path, v.setup.Spec.Etcd)

@@ -16,7 +16,6 @@ import (
 // terminating are Ingress classes whose controllers cannot pass TLS through, so that client certificates would be lost.
 var terminating = []string{"alb", "azure-application-gateway", "gce", "gce-internal", "traefik"}
 
-// exposeFields checks how a component is exposed.
 type exposeFields struct{ *fields }
 
 // exposed checks how components are reached from outside their clusters.
