@@ -1,28 +1,21 @@
 package cmd
 
 import (
-	"archive/tar"
-	"compress/gzip"
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"os"
-	"path"
 	"strings"
-	"time"
 
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/engine/bundle"
+	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
-	"github.com/kcpctl/kcpctl/internal/kit/atomicfile"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
-
-// partTimeout is how long a part of a bundle may take: a cluster that does not answer must not delay the others much.
-const partTimeout = time.Minute
 
 type bundleOptions struct {
 	env   *Env
@@ -73,16 +66,23 @@ func (o *bundleOptions) run(ctx context.Context) error {
 		return err
 	}
 	now := o.env.Now().UTC()
+	stamp := now.Format("20060102T150405Z")
 	if o.output == "" {
-		o.output = fmt.Sprintf("kcpctl-%s-%s.tar.gz", s.topology.Name, now.Format("20060102T150405Z"))
+		o.output = fmt.Sprintf("kcpctl-%s-%s.tar.gz", s.topology.Name, stamp)
 	}
 	if _, err := os.Lstat(o.output); err == nil {
 		return clierr.New(clierr.BadInput, "name another file with -o", "%s already exists", o.output)
 	}
 	defer s.close()
-	b := &bundle{session: s, input: input, args: o.setupArgs(), tail: int64(o.tail), now: now}
-	b.open(ctx)
-	if err := b.write(ctx, o.output); err != nil {
+	b := &bundleRun{
+		Bundle: bundle.New(s.file.Setup, o.setup.directory()), session: s, input: input, args: o.setupArgs(),
+		tail: int64(o.tail),
+	}
+	b.Open(ctx, func(ctx context.Context) (run.Runtime, error) { err := s.connect(ctx); return s.runtime, err })
+	to := bundle.Archive{
+		File: o.output, Directory: fmt.Sprintf("kcpctl-%s-%s", s.topology.Name, stamp), Now: now, Contents: b.contents,
+	}
+	if err := b.Write(ctx, to, b.parts()); err != nil {
 		return err
 	}
 	b.print(o.output)
@@ -123,73 +123,4 @@ func (e *Env) withStreams(s *ui.Streams) *Env {
 	next := *e
 	next.Streams = s
 	return &next
-}
-
-// write writes the archive. An interrupted run leaves no file.
-func (b *bundle) write(ctx context.Context, file string) error {
-	r, w := io.Pipe()
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		w.CloseWithError(b.pack(ctx, w))
-	}()
-	err := atomicfile.WriteFrom(file, r, 0o600)
-	r.CloseWithError(err) // ends pack if the file cannot be written
-	<-ended
-	if ctx.Err() != nil {
-		return errors.Join(context.Cause(ctx), removeIf(err == nil, file))
-	}
-	return err
-}
-
-// removeIf removes a file that was completed at the moment of an interrupt.
-func removeIf(exists bool, file string) error {
-	if !exists {
-		return nil
-	}
-	return os.Remove(file)
-}
-
-// pack writes all parts as a compressed tar archive, and last the list of its files.
-func (b *bundle) pack(ctx context.Context, to io.Writer) error {
-	z := gzip.NewWriter(to)
-	t := tar.NewWriter(z)
-	add := func(name string, text []byte) error {
-		header := &tar.Header{
-			Name: path.Join(b.directory(), name), Mode: 0o600, Size: int64(len(text)), ModTime: b.now,
-		}
-		if err := t.WriteHeader(header); err != nil {
-			return err
-		}
-		_, err := t.Write(text)
-		return err
-	}
-	for _, p := range b.parts() {
-		text, err := b.collect(ctx, p)
-		if ctx.Err() != nil {
-			return context.Cause(ctx)
-		}
-		b.files = append(b.files, bundleFile{p.file, p.about, err})
-		if err := add(p.file, text); err != nil {
-			return err
-		}
-	}
-	if err := add("contents.txt", b.contents()); err != nil {
-		return err
-	}
-	return errors.Join(t.Close(), z.Close())
-}
-
-// collect returns the text of a part without secrets. If it fails, the text ends with the reason.
-func (b *bundle) collect(ctx context.Context, p bundlePart) ([]byte, error) {
-	limited, cancel := context.WithTimeout(ctx, partTimeout)
-	defer cancel()
-	text, err := p.text(limited)
-	if err != nil && limited.Err() != nil {
-		err = fmt.Errorf("not complete after %s: %w", partTimeout, err)
-	}
-	if err != nil {
-		text = fmt.Appendf(text, "error: %v\n", err)
-	}
-	return b.secrets.Text(text), err
 }
