@@ -296,7 +296,7 @@ func asErrors(err error) (setup.Errors, bool) { return errors.AsType[setup.Error
 
 // origin returns the position in the input of a field of the setup file, or of the closest parent that has one.
 func (a *assembly) origin(path string) (file string, line, column int) {
-	for at := a.before(path); at != ""; at = parent(at) {
+	for at := a.before(path); at != ""; at = setup.Parent(at) {
 		for _, o := range a.all() {
 			if v, ok := o.originOf(at); ok {
 				return v.file, v.node.Line, v.node.Column
@@ -350,12 +350,4 @@ func (o *object) firstBelow(path string) (first value, ok bool) {
 		}
 	}
 	return first, ok
-}
-
-// parent removes the last segment of a path: .name or [key].
-func parent(path string) string {
-	if strings.HasSuffix(path, "]") {
-		return path[:max(strings.LastIndexByte(path, '['), 0)]
-	}
-	return path[:max(strings.LastIndexByte(path, '.'), 0)]
 }

@@ -1,7 +1,6 @@
 package importer
 
 import (
-	"bytes"
 	"fmt"
 	"maps"
 	"slices"
@@ -47,14 +46,7 @@ func (a *assembly) text() ([]byte, error) {
 		}
 	}
 	comment(root.Content[0], head)
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	enc.CompactSeqIndent()
-	if err := enc.Encode(&doc); err != nil {
-		return nil, fmt.Errorf("write the setup: %w", err)
-	}
-	return out.Bytes(), enc.Close()
+	return setup.Encode(&doc)
 }
 
 // remarks are the comments on the component, and the findings that require action.

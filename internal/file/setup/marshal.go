@@ -26,12 +26,17 @@ func Marshal(s *v1alpha1.Setup) ([]byte, error) {
 	}
 	blockStyle(&doc)
 	shortDurations(s, doc.Content[0])
+	return Encode(&doc)
+}
+
+// Encode writes a tree of a setup file as YAML, in the style of Marshal.
+func Encode(n *yaml.Node) ([]byte, error) {
 	var out bytes.Buffer
 	enc := yaml.NewEncoder(&out)
 	enc.SetIndent(2)
 	enc.CompactSeqIndent()
-	if err := enc.Encode(&doc); err != nil {
-		return nil, fmt.Errorf("marshal setup: %w", err)
+	if err := enc.Encode(n); err != nil {
+		return nil, fmt.Errorf("write the setup: %w", err)
 	}
 	return out.Bytes(), enc.Close()
 }

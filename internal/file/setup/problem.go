@@ -135,7 +135,7 @@ func listOf(path string) string {
 
 // isNameIn reports whether a path is a list, one of its items, or the name of an item.
 func isNameIn(path, list string) bool {
-	return path == list || parent(path) == list || strings.HasSuffix(path, ".name") && parent(parent(path)) == list
+	return path == list || Parent(path) == list || strings.HasSuffix(path, ".name") && Parent(Parent(path)) == list
 }
 
 // within reports whether path is parent or below it.
@@ -176,7 +176,7 @@ type positions map[string]position
 // of returns the position of a field, or else of its closest parent. exact reports whether it is the position of the
 // field.
 func (p positions) of(path string) (pos position, exact bool) {
-	for at := path; at != ""; at = parent(at) {
+	for at := path; at != ""; at = Parent(at) {
 		if pos, ok := p[at]; ok {
 			return pos, at == path
 		}
@@ -184,8 +184,8 @@ func (p positions) of(path string) (pos position, exact bool) {
 	return p[""], path == ""
 }
 
-// parent removes the last segment of a path: .name or [key]. A key may contain dots.
-func parent(path string) string {
+// Parent removes the last segment of a path: .name or [key]. A key may contain dots.
+func Parent(path string) string {
 	if strings.HasSuffix(path, "]") {
 		return path[:max(strings.LastIndexByte(path, '['), 0)]
 	}

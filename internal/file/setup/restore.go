@@ -82,14 +82,7 @@ func (f *File) merged(other *File, written []byte) ([]byte, error) {
 		}
 	}
 	mergeNode(text, trees[0].Content[0], trees[1].Content[0], as)
-	var out bytes.Buffer
-	enc := yaml.NewEncoder(&out)
-	enc.SetIndent(2)
-	enc.CompactSeqIndent()
-	if err := enc.Encode(text); err != nil {
-		return nil, fmt.Errorf("write the setup of %s: %w", f.Name, err)
-	}
-	return out.Bytes(), enc.Close()
+	return Encode(text)
 }
 
 func hasAlias(n *yaml.Node) bool {
