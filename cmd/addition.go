@@ -13,7 +13,7 @@ import (
 // addition is what add-shard, agent add and cluster add have in common: they add an item to the setup file, and apply
 // the components that it adds.
 type addition struct {
-	*editFlags
+	*applyFlags
 	// what is the item with its name, such as shard "gamma".
 	what string
 	// scope returns the options of up. Nil: up applies the components that the edit adds.

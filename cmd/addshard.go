@@ -28,7 +28,7 @@ var etcdTypes = []string{etcdManaged, etcdEmbedded, etcdExternal}
 type addShardOptions struct {
 	env       *Env
 	setup     setupFlags
-	edit      editFlags
+	edit      applyFlags
 	name      string
 	cluster   string
 	url       string
@@ -78,7 +78,7 @@ command, or run kcpctl up, to continue.`,
 	f.StringToStringVar(&o.labels, "label", nil,
 		"label of the shard in kcp, as `KEY=VALUE`; workspaces select shards by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
-	o.edit.add(c, "the shard is ready")
+	o.edit.add(c, "the shard is ready", "the edit")
 	return c
 }
 
@@ -94,7 +94,7 @@ func (o *addShardOptions) validate() error {
 		return clierr.New(clierr.BadInput, "add --etcd external",
 			"--etcd-endpoint and --etcd-tls-secret require an external etcd")
 	}
-	return o.edit.validate(o.setup.file)
+	return o.edit.validateEdit(o.setup.file)
 }
 
 func (o *addShardOptions) run(ctx context.Context) error {
@@ -110,7 +110,7 @@ func (o *addShardOptions) run(ctx context.Context) error {
 		return err
 	}
 	return addition{
-		editFlags: &o.edit, what: fmt.Sprintf("shard %q", o.name), scope: o.scope, ready: o.requireRootShard,
+		applyFlags: &o.edit, what: fmt.Sprintf("shard %q", o.name), scope: o.scope, ready: o.requireRootShard,
 		explain: o.explain, done: o.printNext,
 	}.apply(ctx, before, edited)
 }

@@ -18,7 +18,7 @@ import (
 type agentAddOptions struct {
 	env       *Env
 	setup     setupFlags
-	edit      editFlags
+	edit      applyFlags
 	name      string
 	cluster   string
 	workspace string
@@ -59,7 +59,7 @@ to continue.`,
 		"workspace that binds the APIExport (repeatable; default: the workspace of the APIExport)")
 	f.StringVar(&o.secret, "secret", "",
 		"path of the field with the name of a Secret that users get, such as spec.secretName")
-	o.edit.add(c, "the agent is ready")
+	o.edit.add(c, "the agent is ready", "the edit")
 	return c
 }
 
@@ -78,7 +78,7 @@ func (o *agentAddOptions) validate() error {
 				"invalid kind %q", p)
 		}
 	}
-	return o.edit.validate(o.setup.file)
+	return o.edit.validateEdit(o.setup.file)
 }
 
 func (o *agentAddOptions) run(ctx context.Context) error {
@@ -93,7 +93,7 @@ func (o *agentAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return addition{editFlags: &o.edit, what: fmt.Sprintf("agent %q", o.name),
+	return addition{applyFlags: &o.edit, what: fmt.Sprintf("agent %q", o.name),
 		explain: o.explain}.apply(ctx, before, edited)
 }
 

@@ -30,10 +30,8 @@ func openStore(ctx context.Context, env *Env, flags *setupFlags) (*session, erro
 
 // rolloutFlags are the flags of commands that change certificates and roll the components that use them.
 type rolloutFlags struct {
-	dryRunFlags
-	wait           waitFlags
-	offline        bool
-	forceConflicts bool
+	applyFlags
+	offline bool
 	// applied uses the setup that was applied last, instead of the setup file.
 	applied bool
 }
@@ -46,10 +44,8 @@ func (f *rolloutFlags) add(c *cobra.Command) {
 
 // addOnline adds the flags of a command that needs a running kcp.
 func (f *rolloutFlags) addOnline(c *cobra.Command) {
-	f.addDryRun(c, "what would be replaced")
-	f.wait.add(c, "everything is ready, in each rollout")
+	f.applyFlags.add(c, "everything is ready, in each rollout", "what would be replaced")
 	f.wait.addParallel(c.Flags())
-	addForceConflicts(c.Flags(), &f.forceConflicts)
 }
 
 func (f *rolloutFlags) validate(flags *setupFlags) error {

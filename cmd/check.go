@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // checkPause is how long kcpctl check --wait waits between two rounds.
@@ -79,10 +80,8 @@ func (o *checkOptions) run(ctx context.Context, s *session) error {
 			return o.finish(r)
 		}
 		o.env.note("waiting: " + r.Summary())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(checkPause):
+		if err := poll.Pause(ctx, checkPause); err != nil {
+			return err
 		}
 	}
 }

@@ -25,7 +25,7 @@ const (
 type clusterAddOptions struct {
 	env        *Env
 	setup      setupFlags
-	edit       editFlags
+	edit       applyFlags
 	name       string
 	context    string
 	kubeconfig string
@@ -79,12 +79,12 @@ kcpctl up to continue.`,
 		"label of the cluster, as `KEY=VALUE`; users select clusters by labels (repeatable)")
 	f.Lookup("label").DefValue = "" // not []
 	addYes(f, &o.yes)
-	o.edit.add(c, "the cluster is ready")
+	o.edit.add(c, "the cluster is ready", "the edit")
 	return c
 }
 
 func (o *clusterAddOptions) run(ctx context.Context) error {
-	if err := o.edit.validate(o.setup.file); err != nil {
+	if err := o.edit.validateEdit(o.setup.file); err != nil {
 		return err
 	}
 	if _, ok := syncModeOf(o.mode); !ok {
@@ -104,7 +104,7 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	add := addition{editFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts,
+	add := addition{applyFlags: &o.edit, what: fmt.Sprintf("cluster %q", o.name), ready: o.adopts,
 		explain: o.explain, done: o.done}
 	return add.apply(ctx, before, edited)
 }

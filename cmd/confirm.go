@@ -3,20 +3,41 @@ package cmd
 import (
 	"context"
 	"fmt"
+	"slices"
 
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
+
+// The values of --dry-run.
+const (
+	dryRunNone   = "none"
+	dryRunClient = "client"
+	dryRunServer = "server"
+)
+
+var dryRuns = []string{dryRunClient, dryRunServer, dryRunNone}
 
 // dryRunFlags are the flag of commands that can show what they would do.
 type dryRunFlags struct{ dryRun string }
 
-// addDryRun adds the flag. A client dry run only prints something.
-func (f *dryRunFlags) addDryRun(c *cobra.Command, client string) { addDryRun(c, &f.dryRun, client) }
+// addDryRun adds --dry-run, of which the client's only prints something. Without a value the flag means the server's.
+func (f *dryRunFlags) addDryRun(c *cobra.Command, client string) {
+	c.Flags().StringVar(&f.dryRun, "dry-run", dryRunNone,
+		"client: print "+client+" without contacting a cluster; server: show what would change; none: change it")
+	c.Flags().Lookup("dry-run").NoOptDefVal = dryRunServer
+	completeFlag(c, "dry-run", fixed(dryRuns...))
+}
 
-func (f *dryRunFlags) validateDryRun() error { return checkDryRun(f.dryRun) }
+func (f *dryRunFlags) validateDryRun() error {
+	if !slices.Contains(dryRuns, f.dryRun) {
+		return clierr.New(clierr.BadInput, "use --dry-run=client or --dry-run=server", "invalid dry run %q", f.dryRun)
+	}
+	return nil
+}
 
 // dry reports whether the command only shows what it would do.
 func (f *dryRunFlags) dry() bool { return f.dryRun == dryRunClient || f.dryRun == dryRunServer }

@@ -9,21 +9,27 @@ import (
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// editFlags are the flags of commands that edit the setup file, and apply what the edit changes.
-type editFlags struct {
+// applyFlags are the flags of commands that apply changes, or show what would change.
+type applyFlags struct {
 	dryRunFlags
 	wait           waitFlags
 	forceConflicts bool
 }
 
-func (e *editFlags) add(c *cobra.Command, until string) {
-	e.wait.add(c, until)
-	e.addDryRun(c, "the edit")
-	addForceConflicts(c.Flags(), &e.forceConflicts)
+// add adds the flags of a command that waits until something holds. A client dry run only prints something.
+func (a *applyFlags) add(c *cobra.Command, until, client string) {
+	a.wait.add(c, until)
+	a.addDryRun(c, client)
+	c.Flags().BoolVar(&a.forceConflicts, "force-conflicts", false, "take over fields that other field managers own")
 }
 
-func (e *editFlags) validate(file string) error {
-	return errors.Join(e.validateDryRun(), checkTimeout(e.wait.timeout), setup.CheckEditable(file))
+func (a *applyFlags) validate() error {
+	return errors.Join(a.validateDryRun(), checkTimeout(a.wait.timeout))
+}
+
+// validateEdit is validate for a command that edits the setup file.
+func (a *applyFlags) validateEdit(file string) error {
+	return errors.Join(a.validate(), setup.CheckEditable(file))
 }
 
 func (s *session) printEdit(edited *setup.File) {

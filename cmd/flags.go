@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"path/filepath"
 	"regexp"
-	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -194,34 +193,6 @@ func checkTimeout(d time.Duration) error {
 		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 for no limit", "negative timeout %s", d)
 	}
 	return nil
-}
-
-// The values of --dry-run.
-const (
-	dryRunNone   = "none"
-	dryRunClient = "client"
-	dryRunServer = "server"
-)
-
-var dryRuns = []string{dryRunClient, dryRunServer, dryRunNone}
-
-// addDryRun adds --dry-run, of which the client's only prints something. Without a value the flag means the server's.
-func addDryRun(c *cobra.Command, value *string, client string) {
-	c.Flags().StringVar(value, "dry-run", dryRunNone,
-		"client: print "+client+" without contacting a cluster; server: show what would change; none: change it")
-	c.Flags().Lookup("dry-run").NoOptDefVal = dryRunServer
-	completeFlag(c, "dry-run", fixed(dryRuns...))
-}
-
-func checkDryRun(value string) error {
-	if !slices.Contains(dryRuns, value) {
-		return clierr.New(clierr.BadInput, "use --dry-run=client or --dry-run=server", "invalid dry run %q", value)
-	}
-	return nil
-}
-
-func addForceConflicts(flags *pflag.FlagSet, value *bool) {
-	flags.BoolVar(value, "force-conflicts", false, "take over fields that other field managers own")
 }
 
 func addYes(flags *pflag.FlagSet, value *bool) {

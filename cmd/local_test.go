@@ -34,9 +34,9 @@ func TestFirstUpWaitsWhileAnotherChoosesPorts(t *testing.T) {
 		t.Run(dryRun, func(t *testing.T) {
 			streams, _, errs := ui.Fake("", 0, 0)
 			o := &upOptions{
-				env:    &Env{Streams: streams, Now: time.Now, Getenv: func(string) string { return dir }},
-				setup:  setupFlags{file: file, local: localFlags{enabled: true}},
-				dryRun: dryRun,
+				env:        &Env{Streams: streams, Now: time.Now, Getenv: func(string) string { return dir }},
+				setup:      setupFlags{file: file, local: localFlags{enabled: true}},
+				applyFlags: applyFlags{dryRunFlags: dryRunFlags{dryRun}},
 			}
 			require.ErrorIs(t, o.run(interrupted), want)
 			require.Empty(t, errs.String(), "nothing has begun")

@@ -15,12 +15,10 @@ import (
 )
 
 type restartOptions struct {
-	env            *Env
-	setup          setupFlags
-	wait           waitFlags
-	components     componentArgs
-	dryRun         string
-	forceConflicts bool
+	applyFlags
+	env        *Env
+	setup      setupFlags
+	components componentArgs
 }
 
 func newRestartCmd(env *Env) *cobra.Command {
@@ -45,18 +43,13 @@ refuses to apply them too.`,
 	f := c.Flags()
 	o.setup.add(f)
 	o.components.add(f, "restart all components")
-	o.wait.add(c, "everything is ready")
+	o.add(c, "everything is ready", "the objects whose pods would restart")
 	o.wait.addParallel(f)
-	addDryRun(c, &o.dryRun, "the objects whose pods would restart")
-	addForceConflicts(f, &o.forceConflicts)
 	return c
 }
 
 func (o *restartOptions) run(ctx context.Context) error {
-	if err := checkTimeout(o.wait.timeout); err != nil {
-		return err
-	}
-	if err := checkDryRun(o.dryRun); err != nil {
+	if err := o.validate(); err != nil {
 		return err
 	}
 	s, err := loadSetup(o.env, &o.setup)

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // watchInterval is the pause between two refreshes of kcpctl status --watch.
@@ -68,10 +69,8 @@ func (o *statusOptions) run(ctx context.Context, s *session) error {
 		case !o.watch:
 			return nil
 		}
-		select {
-		case <-ctx.Done():
+		if poll.Pause(ctx, watchInterval) != nil {
 			return nil
-		case <-time.After(watchInterval):
 		}
 	}
 }

@@ -22,14 +22,12 @@ import (
 )
 
 type upOptions struct {
-	env            *Env
-	setup          setupFlags
-	wait           waitFlags
-	override       overrideFlags
-	dryRun         string
-	forceConflicts bool
-	foreground     bool
-	ephemeral      bool
+	applyFlags
+	env        *Env
+	setup      setupFlags
+	override   overrideFlags
+	foreground bool
+	ephemeral  bool
 	// command is what follows --: it runs with the kubeconfig of an ephemeral setup.
 	command []string
 	// writeInstallation writes the ID of the installation into the setup file, and newInstallation creates the one
@@ -79,12 +77,10 @@ interrupted.`,
 	o.setup.addAllowOtherCluster(c)
 	addRisk(c, acceptance{risk: risk.LostRecord, value: "ID", accept: o.replaceLost,
 		usage: "the record of the installation with this ID is lost for good: create a new one in its place"})
-	o.wait.add(c, "everything is ready")
+	o.add(c, "everything is ready", "the kinds and names of the objects")
 	o.wait.addParallel(f)
 	selectable := o.setup.names(env, selectableIDs)
 	o.override.add(c, selectable)
-	addDryRun(c, &o.dryRun, "the kinds and names of the objects")
-	addForceConflicts(f, &o.forceConflicts)
 	f.StringSliceVar(&o.only, "only", nil,
 		"apply only this `COMPONENT`, or with place/NAME all components on a cluster of spec.clusters, and delete "+
 			"nothing (repeatable)")
@@ -155,7 +151,7 @@ func (o *upOptions) validate() error {
 			return unknownCheck(id)
 		}
 	}
-	return errors.Join(checkDryRun(o.dryRun), checkTimeout(o.wait.timeout))
+	return o.applyFlags.validate()
 }
 
 func (o *upOptions) validateEphemeral() error {

@@ -20,7 +20,7 @@ import (
 type upgradeOptions struct {
 	env           *Env
 	setup         setupFlags
-	edit          editFlags
+	edit          applyFlags
 	releaseChange bool
 	version       string
 }
@@ -48,14 +48,14 @@ their own are not upgraded. If the file sets a digest, change it before the upgr
 		ValidArgsFunction: completeArgs(1, o.setup.names(env, nextReleases)),
 	}
 	o.setup.addStarting(c.Flags())
-	o.edit.add(c, "everything is ready")
+	o.edit.add(c, "everything is ready", "the edit")
 	o.edit.wait.addParallel(c.Flags())
 	addReleaseChange(c, &o.releaseChange)
 	return c
 }
 
 func (o *upgradeOptions) run(ctx context.Context) error {
-	if err := o.edit.validate(o.setup.file); err != nil {
+	if err := o.edit.validateEdit(o.setup.file); err != nil {
 		return err
 	}
 	before, err := loadSetup(o.env, &o.setup)
