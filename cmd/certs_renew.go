@@ -73,7 +73,7 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 	}
 	s, err := loadSetup(o.env, &o.setup)
 	if err == nil && !o.rollout.applied {
-		err = o.checkNames(s.topology)
+		_, err = o.named(s.topology)
 	}
 	if err != nil {
 		return err
@@ -86,10 +86,7 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	t := r.session.topology
-	if err := o.checkNames(t); err != nil { // with --applied it is another setup than in the file
-		return err
-	}
+	t := r.session.topology // with --applied it is another setup than in the file
 	certs, err := o.selected(t, r.state)
 	if err != nil {
 		return err
@@ -126,7 +123,7 @@ func (o *certsRenewOptions) printClient(s *session) error {
 		return clierr.New(clierr.BadInput, "use --dry-run=server",
 			"--expiring-within needs the certificates, which --dry-run=client does not read")
 	}
-	certs, err := o.named(s.topology, map[pki.LeafKey]bool{})
+	certs, err := o.named(s.topology)
 	printSecrets(s, certs)
 	return err
 }
@@ -142,6 +139,10 @@ func printSecrets(s *session, certs []pki.Cert) {
 
 // selected are the certificates that the names and --expiring-within select.
 func (o *certsRenewOptions) selected(t *topology.Topology, s *pki.State) ([]pki.Cert, error) {
+	certs, err := o.named(t)
+	if err != nil || o.within == 0 {
+		return certs, err
+	}
 	l, err := pki.ListOf(t, s)
 	if err != nil {
 		return nil, err
@@ -152,31 +153,20 @@ func (o *certsRenewOptions) selected(t *topology.Topology, s *pki.State) ([]pki.
 			soon[pki.LeafKey{Cluster: i.Cluster, Secret: i.Name}] = true
 		}
 	}
-	return o.named(t, soon)
+	return slices.DeleteFunc(certs, func(c pki.Cert) bool { return !soon[c.Key()] }), nil
 }
 
-// named are the certificates that the names select and, with --expiring-within, that expire soon.
-func (o *certsRenewOptions) named(t *topology.Topology, soon map[pki.LeafKey]bool) ([]pki.Cert, error) {
-	var out []pki.Cert
-	for _, c := range pki.Table(t) {
-		named := len(o.names) == 0 || slices.Contains(o.names, c.Secret) ||
-			slices.Contains(o.names, string(c.Component))
-		if named && (o.within == 0 || soon[c.Key()]) {
-			out = append(out, c)
-		}
-	}
-	return out, nil
-}
-
-// checkNames rejects names that are neither a certificate nor a component that has one.
-func (o *certsRenewOptions) checkNames(t *topology.Topology) error {
+// named are the certificates that the names select: a name is that of a certificate, or of a component that has some.
+func (o *certsRenewOptions) named(t *topology.Topology) ([]pki.Cert, error) {
 	table := pki.Table(t)
 	for _, n := range o.names {
 		if !slices.ContainsFunc(table, func(c pki.Cert) bool { return n == c.Secret || n == string(c.Component) }) {
-			return unknownCertificate(n, table)
+			return nil, unknownCertificate(n, table)
 		}
 	}
-	return nil
+	return slices.DeleteFunc(table, func(c pki.Cert) bool {
+		return len(o.names) > 0 && !slices.Contains(o.names, c.Secret) && !slices.Contains(o.names, string(c.Component))
+	}), nil
 }
 
 func unknownCertificate(name string, table []pki.Cert) error {
