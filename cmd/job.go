@@ -5,29 +5,10 @@ import (
 
 	"sigs.k8s.io/yaml"
 
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
-
-// inCluster is the kubeconfig with which a pod connects to its own cluster. The kubelet renews the token.
-const inCluster = `apiVersion: v1
-kind: Config
-current-context: in-cluster
-contexts:
-- name: in-cluster
-  context: {cluster: in-cluster, user: in-cluster}
-clusters:
-- name: in-cluster
-  cluster:
-    server: https://kubernetes.default.svc
-    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
-users:
-- name: in-cluster
-  user:
-    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
-`
 
 // loadForJob loads a setup whose job is printed. It contacts no cluster.
 func loadForJob(env *Env, flags *setupFlags) (*session, error) {
@@ -58,15 +39,8 @@ func (s *session) mayRunInCluster(hint string) error {
 
 // printJob prints a job for the cluster of the setup, and everything that it needs. It completes the job.
 func (s *session) printJob(j render.Job) error {
-	files, err := jobFiles(s)
-	if err != nil {
-		return err
-	}
 	j.Topology = s.topology
 	j.Image = setup.KcpctlImage(&s.file.Setup.Spec)
-	j.Files = files
-	j.Args = append(j.Args, "--file="+render.JobDir+"/"+defaultFile, "--kubeconfig="+render.JobDir+"/kubeconfig",
-		"--context=in-cluster", "--plain")
 	all, err := j.Objects()
 	if err != nil {
 		return err
@@ -79,21 +53,4 @@ func (s *session) printJob(j render.Job) error {
 		fmt.Fprintf(s.env.Streams.Out, "---\n%s", text)
 	}
 	return nil
-}
-
-// jobFiles are the files of a job: a kubeconfig for its own cluster, and a setup file that only leads to the setup that
-// was applied last. Neither holds a secret.
-func jobFiles(s *session) (map[string]string, error) {
-	leads := map[string]any{
-		"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.KindSetup,
-		"metadata": map[string]any{"name": s.topology.Name},
-		"spec": map[string]any{"clusters": []any{map[string]any{
-			"name": s.topology.Home.Name, "namespace": s.topology.Home.Namespace,
-		}}},
-	}
-	if id := s.file.Setup.Metadata.Installation; id != "" {
-		leads["metadata"] = map[string]any{"name": s.topology.Name, "installation": id}
-	}
-	text, err := yaml.Marshal(leads)
-	return map[string]string{defaultFile: string(text), "kubeconfig": inCluster}, err
 }

@@ -7,6 +7,7 @@ import (
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
+	"sigs.k8s.io/yaml"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -21,10 +22,8 @@ type Job struct {
 	Schedule string
 	// Image is the image of kcpctl.
 	Image v1alpha1.Image
-	// Args are the arguments of kcpctl. They can use the files in JobDir, and the volume in JobVolumeDir.
+	// Args are the arguments of kcpctl, without those that lead to the setup. They can use the volume in JobVolumeDir.
 	Args []string
-	// Files are the files in JobDir. They hold no secrets.
-	Files map[string]string
 	// Environment is a Secret whose entries are environment variables. Empty: none.
 	Environment string
 	// Claim is a PersistentVolumeClaim that is mounted at JobVolumeDir. Empty: none.
@@ -34,19 +33,56 @@ type Job struct {
 }
 
 const (
-	// JobDir is the directory with the files of a job, and JobVolumeDir is where its volume is.
-	JobDir       = "/etc/kcpctl"
+	// JobVolumeDir is where the volume of a job is.
 	JobVolumeDir = "/var/lib/kcpctl"
+	// jobDir is the directory with the files of a job: the setup file, and a kubeconfig.
+	jobDir            = "/etc/kcpctl"
+	jobFile           = "kcp.yaml"
+	jobKubeconfigFile = "kubeconfig"
 	// homeDir is where kcpctl may write.
 	homeDir = "/tmp"
 )
 
+// jobKubeconfig is the kubeconfig with which a pod connects to its own cluster. The kubelet renews the token.
+const jobKubeconfig = `apiVersion: v1
+kind: Config
+current-context: in-cluster
+contexts:
+- name: in-cluster
+  context: {cluster: in-cluster, user: in-cluster}
+clusters:
+- name: in-cluster
+  cluster:
+    server: https://kubernetes.default.svc
+    certificate-authority: /var/run/secrets/kubernetes.io/serviceaccount/ca.crt
+users:
+- name: in-cluster
+  user:
+    tokenFile: /var/run/secrets/kubernetes.io/serviceaccount/token
+`
+
+// files are the files of a job: a kubeconfig for its own cluster, and a setup file that only leads to the setup that
+// was applied last. Neither holds a secret.
+func (j Job) files() (map[string]any, error) {
+	metadata := map[string]any{"name": j.Topology.Name}
+	if id := j.Topology.Installation(); id != "" {
+		metadata["installation"] = id
+	}
+	text, err := yaml.Marshal(map[string]any{
+		"apiVersion": v1alpha1.APIVersion, "kind": v1alpha1.KindSetup, "metadata": metadata,
+		"spec": map[string]any{"clusters": []any{map[string]any{
+			"name": j.Topology.Home.Name, "namespace": j.Topology.Home.Namespace,
+		}}},
+	})
+	return map[string]any{jobFile: string(text), jobKubeconfigFile: jobKubeconfig}, err
+}
+
 // Objects returns the CronJob, and the objects that it needs.
 func (j Job) Objects() ([]*unstructured.Unstructured, error) {
 	account, name := j.object("v1", "ServiceAccount", true, nil), j.Topology.Object(j.Name)
-	data := map[string]any{}
-	for file, text := range j.Files {
-		data[file] = text
+	data, err := j.files()
+	if err != nil {
+		return nil, err
 	}
 	subject := []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": j.Topology.Home.Namespace}}
 	out := []*unstructured.Unstructured{account, j.object("v1", "ConfigMap", true, map[string]any{"data": data})}
@@ -140,8 +176,10 @@ func (j Job) container() map[string]any {
 	for _, a := range j.Args {
 		args = append(args, a)
 	}
+	args = append(args, "--file="+jobDir+"/"+jobFile, "--kubeconfig="+jobDir+"/"+jobKubeconfigFile,
+		"--context=in-cluster", "--plain")
 	mounts := []any{
-		map[string]any{"name": "config", "mountPath": JobDir},
+		map[string]any{"name": "config", "mountPath": jobDir},
 		map[string]any{"name": "home", "mountPath": homeDir},
 	}
 	if j.Claim != "" {
