@@ -156,7 +156,7 @@ func (o *certsRenewOptions) selected(t *topology.Topology, s *pki.State) ([]pki.
 	return slices.DeleteFunc(certs, func(c pki.Cert) bool { return !soon[c.Key()] }), nil
 }
 
-// named are the certificates that the names select: a name is that of a certificate, or of a component that has some.
+// named are the certificates that the names select: the names of certificates, or of their components.
 func (o *certsRenewOptions) named(t *topology.Topology) ([]pki.Cert, error) {
 	table := pki.Table(t)
 	for _, n := range o.names {

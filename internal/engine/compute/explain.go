@@ -46,7 +46,8 @@ func (w *Workspace) Explain(ctx context.Context, n RootName) (*Explanation, erro
 		return nil, err
 	}
 	e := &Explanation{Resource: root.Resource.String(), Object: root.Name, Namespace: root.Namespace,
-		Workspace: root.Workspace, Scheduled: metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionUnknown}}
+		Workspace: root.Workspace,
+		Scheduled: metav1.Condition{Type: api.ConditionScheduled, Status: metav1.ConditionUnknown}}
 	if c := conditionIn(root.Object, api.ConditionScheduled, api.AnnotationScheduleError); c != nil {
 		e.Scheduled = *c
 	}

@@ -22,7 +22,8 @@ func (w *Workspace) published(ctx context.Context) (in negotiate.Input, _ error)
 		o, err := w.Object(ctx, w.ref(a, name))
 		switch {
 		case err != nil:
-			return nil, clierr.New(clierr.Failed, "see kcpctl status", "read %s %s in %s: %w", a.Kind, name, w.Path, err)
+			return nil, clierr.New(clierr.Failed, "see kcpctl status",
+				"read %s %s in %s: %w", a.Kind, name, w.Path, err)
 		case o == nil:
 			return nil, clierr.New(clierr.NotReady,
 				"rerun the command when the controller has published the APIs, see kcpctl status",

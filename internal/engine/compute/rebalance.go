@@ -19,7 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 )
 
-// Move is what a request to rebalance would change.
+// Move is a change that a request to rebalance would make.
 type Move struct {
 	Workspace string `json:"workspace"`
 	Namespace string `json:"namespace"`

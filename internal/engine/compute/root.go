@@ -161,7 +161,8 @@ func unserved(clusters []*api.Cluster, gr schema.GroupResource) error {
 				return nil
 			}
 			message, _, _ := strings.Cut(a.Message, "\n")
-			reasons = append(reasons, fmt.Sprintf("%s: %s", cl.Name, strings.TrimSuffix(string(a.State)+": "+message, ": ")))
+			reasons = append(reasons, fmt.Sprintf("%s: %s", cl.Name,
+				strings.TrimSuffix(string(a.State)+": "+message, ": ")))
 			if a.Accept != nil {
 				offers = append(offers, cl.Name)
 			}

@@ -134,7 +134,8 @@ func (t *Tenants) describe(all []unstructured.Unstructured) string {
 		name := ns.GetLabels()[api.LabelWorkspace]
 		names[cmp.Or(t.paths[name], name)] = true
 	}
-	namespaces, workspaces := "namespaces", "workspaces"
+	namespaces := "namespaces"
+	workspaces := "workspaces"
 	if len(all) == 1 {
 		namespaces = "namespace"
 	}
