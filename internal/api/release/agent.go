@@ -41,11 +41,10 @@ func Agent(kcp string) string {
 
 // CheckAgent returns the reason why a release of the api-syncagent is not supported, or "".
 func CheckAgent(v string) string {
-	parsed, err := version.ParseSemantic(v)
-	switch {
+	switch _, err := version.ParseSemantic(v); {
 	case err != nil || !strings.HasPrefix(v, "v"):
 		return "must be a release of the api-syncagent such as " + NewestAgent
-	case !parsed.AtLeast(version.MustParseSemantic(OldestAgent)):
+	case Older(v, OldestAgent):
 		return "the oldest supported release is " + OldestAgent
 	}
 	return ""

@@ -16,8 +16,12 @@ func TestAgent(t *testing.T) {
 }
 
 func TestCheckAgent(t *testing.T) {
-	require.Empty(t, release.CheckAgent("v0.8.0-rc.1"))
-	require.Equal(t, "the oldest supported release is v0.7.0", release.CheckAgent("v0.6.2"))
+	for _, v := range []string{"v0.8.0-rc.1", release.OldestAgent + "-fips"} {
+		require.Empty(t, release.CheckAgent(v), v)
+	}
+	for _, v := range []string{"v0.6.2", release.OldestAgent + "-rc.1"} {
+		require.Equal(t, "the oldest supported release is v0.7.0", release.CheckAgent(v), v)
+	}
 	for _, v := range []string{"0.7.0", "main", ""} {
 		require.Equal(t, "must be a release of the api-syncagent such as v0.7.0", release.CheckAgent(v), v)
 	}

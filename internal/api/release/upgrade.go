@@ -54,7 +54,7 @@ func StepTo(from, to string) (Step, error) {
 // refusal returns a step with the reason why it is not supported, or an empty one.
 func refusal(from, to string, old, next *version.Version) Step {
 	switch {
-	case coreOf(next).LessThan(version.MustParseSemantic(Oldest)):
+	case Older(to, Oldest):
 		return Step{Refused: fmt.Sprintf("%s is older than %s, the oldest release that kcpctl supports", to, Oldest),
 			Instead: "choose a newer release"}
 	case older(next, old):
@@ -72,8 +72,8 @@ func refusal(from, to string, old, next *version.Version) Step {
 	return Step{}
 }
 
-// Older reports whether a release is older than another one, of kcp or of etcd. It is not if one of them is not a
-// version.
+// Older reports whether a release is older than another one of the same program, such as kcp or etcd. It is not if one
+// of them is not a version.
 func Older(v, than string) bool {
 	next, err := version.ParseSemantic(v)
 	old, errOld := version.ParseSemantic(than)

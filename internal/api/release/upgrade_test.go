@@ -38,6 +38,7 @@ func TestStepTo(t *testing.T) {
 		"from a pre-release":        {from: "v0.32.3-rc.1", to: "v0.32.3"},
 		"a build of the oldest":     {from: Oldest, to: Oldest + "-fips"},
 		"too old":                   {from: "v0.32.3", to: "v0.26.0", refused: "older than " + Oldest},
+		"before the oldest":         {from: Oldest + "-rc.1", to: Oldest + "-rc.2", refused: "older than " + Oldest},
 		"too new":                   {from: "v0.32.3", to: "v0.33.0", notes: []string{"each shard owns its Shard object", NewerNote("v0.33.0")}},
 	} {
 		t.Run(name, func(t *testing.T) {

@@ -49,11 +49,10 @@ func (v *fields) port(p *field.Path, n int32) {
 // release requires a supported kcp release. A release newer than the newest supported one is valid and gets the flags
 // of that one (see File.Notes).
 func (v *fields) release(p *field.Path, s string) {
-	parsed, err := version.ParseSemantic(s)
-	switch {
+	switch _, err := version.ParseSemantic(s); {
 	case err != nil || !strings.HasPrefix(s, "v"):
 		v.invalid(p, s, "must be a kcp release such as %s", release.Default)
-	case !parsed.AtLeast(version.MustParseSemantic(release.Oldest)):
+	case release.Older(s, release.Oldest):
 		v.invalid(p, s, "the oldest supported release is %s, the newest one %s", release.Oldest, release.Newest)
 	}
 }

@@ -7,8 +7,8 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/util/version"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
@@ -170,12 +170,8 @@ func withoutPatch(it plan.Item) plan.Item {
 // older reports whether a shared object is from an earlier release. An object without a release was not made by kcpctl,
 // and is not changed.
 func older(live, want *unstructured.Unstructured) bool {
-	have, err := version.ParseSemantic(live.GetAnnotations()[topology.AnnotationRelease])
-	if err != nil {
-		return false
-	}
-	next, err := version.ParseSemantic(want.GetAnnotations()[topology.AnnotationRelease])
-	return err == nil && have.LessThan(next)
+	return release.Older(live.GetAnnotations()[topology.AnnotationRelease],
+		want.GetAnnotations()[topology.AnnotationRelease])
 }
 
 // foreignOwner is a conflict if an object belongs to another setup. The API server does not find it, because the field
