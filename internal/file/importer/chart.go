@@ -45,7 +45,7 @@ func (a *assembly) chart(o *object) {
 	if o.component.Image.Repository == o.proxy.component.Image.Repository {
 		spec.Image.Repository = o.component.Image.Repository
 	}
-	o.chartTags()
+	o.chartTags(a.reader.chart)
 	spec.RootShard = v1alpha1.RootShard{ShardSpec: v1alpha1.ShardSpec{Component: o.component, Etcd: a.chartEtcd(o),
 		URL: o.url, VirtualWorkspaceURL: o.virtualWorkspaceURL, Audit: o.audited(),
 		Authorization: o.authorized()}}
@@ -61,14 +61,28 @@ func (a *assembly) chart(o *object) {
 	a.mounts()
 }
 
-// chartTags reports that the values do not say a release.
-func (o *object) chartTags() {
-	switch root, proxy := o.component.Image.Tag, o.proxy.component.Image.Tag; {
-	case root == "" && proxy == "":
+// chartTags sets the releases that the values do not say, if the version of the chart says them. Otherwise it reports
+// them.
+func (o *object) chartTags(version chartVersion) {
+	root := &o.component.Image.Tag
+	proxy := &o.proxy.component.Image.Tag
+	released := version.release()
+	switch {
+	case *root != "" && *proxy != "":
+	case released != "":
+		*root = cmp.Or(*root, released)
+		*proxy = cmp.Or(*proxy, released)
+		o.comment("spec.version", "The release in version "+version.text+" of the chart.")
+	case version.text != "":
+		version.from.find(Review, fmt.Sprintf(
+			"the values do not set kcp.tag and kcpFrontProxy.tag, and kcpctl does not know the release of kcp in "+
+				"version %s of the chart: the setup has %s", version.text, cmp.Or(*root, *proxy, release.Default)),
+			"set spec.version to the release that runs: kubectl get deployments -o wide")
+	case *root == "" && *proxy == "":
 		o.find(Review, "kcp.tag is not set: the setup has the default release of kcpctl, "+release.Default+
 			", and each version of the chart has another one",
 			"set spec.version to the release that runs: kubectl get deployments -o wide")
-	case root == "" || proxy == "":
+	default:
 		o.find(Review, "only one of kcp.tag and kcpFrontProxy.tag is set, and the chart has a default for the other",
 			"set spec.version and the image tags to the releases in use")
 	}

@@ -11,6 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 	"go.yaml.in/yaml/v3"
 
+	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -240,6 +241,47 @@ unknown: in.yaml:17:17: Kubeconfig admin: spec.target.name: the API operator.kcp
 unknown: in.yaml:17:29: Kubeconfig admin: spec.target.kind: the API operator.kcp.io/v1alpha1 does not have this field; remove it
 `, report(result.Findings))
 	require.Empty(t, result.Text)
+}
+
+// The version of the chart says the release of kcp, unless the values do.
+func TestReleaseOfTheChart(t *testing.T) {
+	flux := func(chart, values string) string {
+		return "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: kcp}\nspec:\n  chart:\n    spec: " + chart +
+			"\n  values: {externalHostname: kcp.example.com, " + values + "}\n"
+	}
+	const (
+		lookUp  = "set spec.version to the release that runs: kubectl get deployments -o wide"
+		unknown = "review: in.yaml:6:33: HelmRelease kcp: spec.chart.spec.version: the values do not set kcp.tag and " +
+			"kcpFrontProxy.tag, and kcpctl does not know the release of kcp in version "
+		notSet = "kcp.tag is not set: the setup has the default release of kcpctl, v0.32.3"
+	)
+	for name, tc := range map[string]struct{ input, version, proxy, text, finding string }{
+		"known":      {flux("{chart: kcp, version: 0.16.2}", "kcp: {replicas: 2}"), "v0.31.2", "", "# The release in version 0.16.2 of the chart.", ""},
+		"with a v":   {flux("{chart: kcp, version: v0.14.1}", "kcp: {replicas: 2}"), "v0.30.3", "", "", ""},
+		"Argo CD":    {"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: kcp}\nspec: {source: {chart: kcp, targetRevision: 0.16.3, helm: {valuesObject: {externalHostname: kcp.example.com}}}}\n", "v0.32.0", "", "", ""},
+		"tags":       {flux("{chart: kcp, version: 0.16.2}", "kcp: {tag: v0.32.1}, kcpFrontProxy: {tag: v0.32.1}"), "v0.32.1", "", "", ""},
+		"one tag":    {flux("{chart: kcp, version: 0.16.2}", "kcp: {tag: v0.31.6}"), "v0.31.6", "v0.31.2", "", ""},
+		"a range":    {flux("{chart: kcp, version: 0.16.x}", "kcp: {replicas: 2}"), "v0.32.3", "", "", unknown + "0.16.x of the chart: the setup has v0.32.3; " + lookUp},
+		"newer":      {flux("{chart: kcp, version: 9.0.0}", "kcp: {tag: v0.32.1}"), "v0.32.1", "", "", unknown + "9.0.0 of the chart: the setup has v0.32.1; " + lookUp},
+		"in git":     {flux("{chart: charts/kcp, version: 0.16.2, sourceRef: {kind: GitRepository, name: kcp}}", "kcp: {replicas: 2}"), "v0.32.3", "", "", notSet},
+		"no version": {flux("{chart: kcp}", "kcp: {replicas: 2}"), "v0.32.3", "", "", notSet},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := Import([]Source{{Name: "in.yaml", Data: []byte(tc.input)}}, Options{Namespace: "kcp"})
+			require.NoError(t, err)
+			spec := result.File.Setup.Spec
+			require.Equal(t, tc.version, spec.Version)
+			require.Equal(t, tc.proxy, spec.FrontProxies[0].Image.Tag)
+			require.Contains(t, string(result.Text), tc.text)
+			require.Contains(t, report(result.Findings), tc.finding)
+			if tc.finding == "" {
+				require.NotContains(t, report(result.Findings), ".tag")
+			}
+		})
+	}
+	for version, kcp := range chartReleases() {
+		require.False(t, release.Older(kcp, release.Oldest), version)
+	}
 }
 
 // Values are also read in the objects with which other tools install the chart, or the finding says where they are.

@@ -24,6 +24,8 @@ type reader struct {
 	values   []*object
 	others   []*object
 	problems setup.Errors
+	// chart is the version of the chart whose values these are, if an object of another tool names it.
+	chart chartVersion
 }
 
 // read reads all sources. It continues after a problem, so that it finds all of them.

@@ -4,26 +4,65 @@ import (
 	"strings"
 
 	"go.yaml.in/yaml/v3"
+	"k8s.io/apimachinery/pkg/util/validation/field"
 )
 
 // releaseKind is a kind of object with which other tools install a chart.
 type releaseKind struct {
 	group, kind string
-	// name is the field with the name of the chart, and values the field with its values.
-	name, values string
+	// name is the field with the name of the chart, version the field with its version, and values the field with its
+	// values.
+	name, version, values string
 	// others are fields with further values, which import does not read.
 	others []string
 }
 
 func releaseKinds() []releaseKind {
 	return []releaseKind{
-		{"helm.toolkit.fluxcd.io", "HelmRelease", "spec.chart.spec.chart", "spec.values", []string{"spec.valuesFrom"}},
-		{"argoproj.io", "Application", "spec.source.chart", "spec.source.helm.valuesObject",
+		{"helm.toolkit.fluxcd.io", "HelmRelease", "spec.chart.spec.chart", "spec.chart.spec.version", "spec.values",
+			[]string{"spec.valuesFrom"}},
+		{"argoproj.io", "Application", "spec.source.chart", "spec.source.targetRevision",
+			"spec.source.helm.valuesObject",
 			[]string{"spec.source.helm.values", "spec.source.helm.valueFiles", "spec.source.helm.parameters",
 				"spec.sources"}},
-		{"helm.cattle.io", "HelmChart", "spec.chart", "", []string{"spec.valuesContent", "spec.set"}},
+		{"helm.cattle.io", "HelmChart", "spec.chart", "spec.version", "", []string{"spec.valuesContent", "spec.set"}},
 	}
 }
+
+// chartReleases are the releases of kcp that the versions of the chart have by default, since the oldest supported one
+// (helm-charts: charts/kcp/Chart.yaml).
+func chartReleases() map[string]string {
+	return map[string]string{
+		"0.12.0": "v0.28.0", "0.12.1": "v0.28.0", "0.12.2": "v0.28.0", "0.12.3": "v0.28.1", "0.12.4": "v0.28.1",
+		"0.12.5": "v0.28.3", "0.12.6": "v0.28.3", "0.12.7": "v0.28.3", "0.12.8": "v0.28.3", "0.13.0": "v0.29.0",
+		"0.14.0": "v0.30.0", "0.14.1": "v0.30.3", "0.15.0": "v0.30.3", "0.16.0": "v0.31.0", "0.16.1": "v0.31.1",
+		"0.16.2": "v0.31.2", "0.16.3": "v0.32.0", "0.16.4": "v0.32.1", "0.16.5": "v0.32.2", "0.16.6": "v0.32.3",
+	}
+}
+
+// chartVersion is the version of the chart that an object of another tool names.
+type chartVersion struct {
+	// text is empty if no object names one.
+	text string
+	// from has the position of the version.
+	from value
+}
+
+// of returns the version of the chart in an object. Flux ignores the version of a chart that is not in a repository of
+// charts.
+func (k releaseKind) of(o *object) chartVersion {
+	source := fieldAt(o.root, "spec.chart.spec.sourceRef.kind")
+	n := fieldAt(o.root, k.version)
+	if n == nil || n.Kind != yaml.ScalarNode || fieldAt(o.root, k.name) == nil ||
+		source != nil && source.Value != "HelmRepository" {
+		return chartVersion{}
+	}
+	keys := strings.Split(k.version, ".")
+	return chartVersion{n.Value, value{o: o, file: o.file, key: n, node: n, at: field.NewPath(keys[0], keys[1:]...)}}
+}
+
+// release returns the release of kcp in this version of the chart, or "".
+func (v chartVersion) release() string { return chartReleases()[strings.TrimPrefix(v.text, "v")] }
 
 // release reads the values in an object with which another tool installs the chart kcp. It reports whether it is one.
 func (r *reader) release(o *object) bool {
@@ -49,6 +88,7 @@ func (r *reader) release(o *object) bool {
 		}
 		if read {
 			r.others = append(r.others, o)
+			r.chart = k.of(o)
 		}
 		return read
 	}
