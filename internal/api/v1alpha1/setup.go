@@ -65,7 +65,7 @@ type Spec struct {
 	// NetworkPolicies restricts the network of kcp's pods, in clusters whose network plugin enforces NetworkPolicies.
 	// Default: kcpctl creates none.
 	NetworkPolicies *NetworkPolicies `json:"networkPolicies,omitempty"`
-	// Monitoring lets a Prometheus read the metrics of the components. It needs kcp v0.32.0.
+	// Monitoring lets a Prometheus read the metrics of the components. All shards need kcp v0.32.0.
 	Monitoring *Monitoring `json:"monitoring,omitempty"`
 	// Size is how many workspaces each shard is made for: small is 200, medium 1,000 and large 3,500. The resources of
 	// kcp's servers and of managed etcds, and the quota and the storage of etcds, have defaults that fit. Volumes do

@@ -288,13 +288,18 @@ func (v *fields) networkPolicies(p *field.Path, n *v1alpha1.NetworkPolicies) {
 	v.labelMap(p.Child("metricsClients"), n.MetricsClients)
 }
 
-// monitoring requires a release with a role that only lets its users read metrics.
+// monitoring requires releases of all shards with a role that only lets its users read metrics: each shard authorizes
+// its own clients.
 func (v *validator) monitoring(p *field.Path, m *v1alpha1.Monitoring) {
 	if m == nil {
 		return
 	}
-	if !release.Of(v.setup.Spec.Version).MetricsReader {
-		v.forbidden(p, "needs kcp v0.32.0: in earlier releases, only administrators can read the metrics of all shards")
+	for _, s := range v.parts {
+		if r := s.release(v.setup.Spec); s.kind.IsShard() && !release.Of(r).MetricsReader {
+			v.forbidden(p, "needs kcp v0.32.0: in earlier releases, only administrators can read the metrics of "+
+				"shards, and %s has %s", s.id(), r)
+			break // each has the same next step
+		}
 	}
 	if o := m.PrometheusOperator; o != nil {
 		v.labelMap(p.Child("prometheusOperator", "labels"), o.Labels)
