@@ -9,7 +9,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -18,7 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
-// completer returns the values that the shell completes. It uses no network, except for revisions.
+// completer returns the values that the shell completes. It uses no network, except for revisions and releases.
 type completer func(*cobra.Command) []string
 
 // fixed completes the same values everywhere.
@@ -152,15 +151,6 @@ func certificateNames(s *session) []string {
 		names = append(names, c.Secret)
 	}
 	return append(components, names...)
-}
-
-// nextReleases are the releases that the setup can be upgraded to.
-func nextReleases(s *session) []string {
-	from := s.file.Setup.Spec.Version
-	return slices.DeleteFunc(release.Known(), func(to string) bool {
-		step, err := release.StepTo(from, to)
-		return err != nil || step.Refused != "" || to == from
-	})
 }
 
 // checkIDs are the IDs of all checks, with their titles.

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,6 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/release"
 	"github.com/kcpctl/kcpctl/internal/api/risk"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -45,7 +47,7 @@ their own are not upgraded. If the file sets a digest, change it before the upgr
 		Example:           "  kcpctl upgrade v0.32.3 --dry-run\n  kcpctl upgrade v0.32.3",
 		Args:              oneArg("version"),
 		RunE:              withArg(&o.version, o.run),
-		ValidArgsFunction: completeArgs(1, o.setup.names(env, nextReleases)),
+		ValidArgsFunction: completeArgs(1, o.setup.names(env, o.candidates)),
 	}
 	o.setup.addStarting(c.Flags())
 	o.edit.add(c, "everything is ready", "the edit")
@@ -62,18 +64,11 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	s, step, err := o.next(before)
+	if err != nil {
+		return err
+	}
 	from := before.file.Setup.Spec.Version
-	step, err := release.StepTo(from, o.version)
-	if err != nil {
-		return clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
-	}
-	s, err := o.edited(before)
-	if err != nil {
-		return err
-	}
-	if err := errors.Join(o.checkImages(s), o.checkFlags(s, step)); err != nil {
-		return err
-	}
 	o.noteChanges(s, step, from)
 	up := upRun{
 		header: fmt.Sprintf("upgrade kcp %q from %s to %s", s.topology.Name, from, o.version), wait: o.edit.wait,
@@ -95,6 +90,56 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	}
 	o.printResult(s, res)
 	return nil
+}
+
+// next returns the session with the new release, and the step to it. It fails if servers could not run.
+func (o *upgradeOptions) next(before *session) (*session, release.Step, error) {
+	step, err := release.StepTo(before.file.Setup.Spec.Version, o.version)
+	if err != nil {
+		return nil, step, clierr.New(clierr.BadInput, "use a release of kcp, such as "+release.Newest, "%w", err)
+	}
+	s, err := o.edited(before)
+	if err == nil {
+		err = errors.Join(o.checkImages(s), o.checkFlags(s, step))
+	}
+	return s, step, err
+}
+
+// candidates are the releases that the command accepts, and that the setup file or some component does not have yet. If
+// the installation does not answer, its components run what the setup file says.
+func (o *upgradeOptions) candidates(s *session) []string {
+	known := s.installed()
+	byDefault := cmp.Or(known.Data[topology.ID(topology.RootShard)].Release, s.file.Setup.Spec.Version)
+	return slices.DeleteFunc(release.Known(), func(to string) bool {
+		after, _, err := (&upgradeOptions{env: o.env, setup: o.setup, version: to}).next(s)
+		if err != nil {
+			return true
+		}
+		changes := to != s.file.Setup.Spec.Version
+		for _, c := range kcpServers(after.topology) {
+			from := cmp.Or(known.Data[c.ID()].Release, byDefault)
+			if step, err := release.StepTo(from, c.Version); err == nil && step.Refused != "" {
+				return true
+			}
+			changes = changes || from != c.Version
+		}
+		return !changes
+	})
+}
+
+// installed is the record of the installation. It is empty if there is none, or if it cannot be read for completion.
+func (s *session) installed() *record.Record {
+	ctx, cancel := context.WithTimeout(context.Background(), completionTimeout)
+	defer cancel()
+	if s.connect(ctx) != nil {
+		return &record.Record{}
+	}
+	defer s.close()
+	known, err := s.runtime.Record(ctx)
+	if err != nil || known == nil {
+		return &record.Record{}
+	}
+	return known
 }
 
 // edited returns the session with the new release in the setup file.

@@ -8,6 +8,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
@@ -46,4 +47,28 @@ func TestUpgradeExplainsTheWayBack(t *testing.T) {
 	embedded := of(true, "version: v0.30.3, shards: [{name: alpha, etcd: {embedded: {}}}]", "v0.29.3")
 	require.Contains(t, embedded, "as in shard/alpha, it cannot go back to v0.29.3 without a backup")
 	require.NotContains(t, embedded, "--allow")
+}
+
+// Completion offers the releases that follow what runs, and not what the setup file says.
+func TestUpgradeOffersWhatTheCommandAccepts(t *testing.T) {
+	of := func(spec string) string { return topologytest.Header + "spec: {" + spec + "}\n" }
+	offered := func(runs, file string) []string {
+		t.Helper()
+		rt, path := applied(t, of(runs), of(file))
+		env, _, _ := fakeEnv()
+		openAs(env, rt)
+		f, err := setup.Load(path, nil)
+		require.NoError(t, err)
+		o := &upgradeOptions{env: env}
+		o.setup.file = path
+		s, err := (&session{env: env, flags: &o.setup, reporter: &reporter{env: env}}).with(f)
+		require.NoError(t, err)
+		return o.candidates(s)
+	}
+	require.Equal(t, []string{"v0.32.0", "v0.32.3"}, offered("version: v0.31.6", "version: v0.31.6"))
+	require.Equal(t, []string{"v0.31.6", "v0.32.0", "v0.32.3"}, offered("version: v0.31.6", "version: v0.30.0"), "edited, not applied")
+	require.Equal(t, []string{"v0.31.6", "v0.32.0", "v0.32.3"}, offered("version: v0.31.6", "version: v0.32.3"), "interrupted: on, or back")
+	require.Equal(t, []string{"v0.32.3"}, offered("version: v0.32.3", "version: v0.30.0"), "the file is behind")
+	require.Empty(t, offered("version: v0.32.3", "version: v0.32.3"))
+	require.Empty(t, offered("version: v0.31.6", "version: v0.31.6, image: {tag: main}"), "no server would be upgraded")
 }
