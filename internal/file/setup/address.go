@@ -61,6 +61,8 @@ func isNumber(s string) bool {
 func characterProblem(rest string) string {
 	r := []rune(rest)[0]
 	switch {
+	case r == '[' || r == ']':
+		return "must not have brackets, also not around an IPv6 address"
 	case r == '*':
 		return `must not have a wildcard, "*": clients dial this name`
 	case r == ':':
@@ -98,6 +100,9 @@ func urlProblem(s string, schemes ...string) (*url.URL, string) {
 	if err != nil {
 		if e, ok := errors.AsType[*url.Error](err); ok {
 			err = e.Err
+		}
+		if strings.Count(s, ":") > 2 && !strings.Contains(s, "[") {
+			return nil, "must have an IPv6 address in brackets, such as " + scheme + "://[fd00::1]:6443"
 		}
 		return nil, "must be a URL: " + err.Error()
 	}

@@ -12,7 +12,7 @@ func TestHosts(t *testing.T) {
 		require.Empty(t, hostProblem(valid), valid)
 	}
 	for host, want := range map[string]string{
-		"": "empty", "010.0.0.1": "IPv4", "1.2.3": "IPv4", "12": "IPv4", "10.0.0.256": "IPv4", "a.0x1f": "IPv4", "[::1]": `"["`, "a b": `" "`,
+		"": "empty", "010.0.0.1": "IPv4", "1.2.3": "IPv4", "12": "IPv4", "10.0.0.256": "IPv4", "a.0x1f": "IPv4", "[::1]": "brackets", "a b": `" "`,
 		"a:1": "port: :1", "a.": "dot", ".a": "part", "a-.b": "a-", "KCP": `"K"`, "a_b": `"_"`, "*.a": "wildcard", "ä": "xn--", "a@b": `"@"`,
 		"aaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaaa": "has 65",
 	} {

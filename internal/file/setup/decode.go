@@ -140,7 +140,7 @@ func untyped(n *yaml.Node) reflect.Type {
 
 func (d *decoder) object(n *yaml.Node, t *structType, p *field.Path) (any, bool) {
 	if n.Kind != yaml.MappingNode {
-		return d.fail(p, n, mustBe("an object", n), "")
+		return d.fail(p, n, mustBe("an object", n), t.written(n))
 	}
 	out := map[string]any{}
 	entries := d.entries(n, p)
@@ -169,6 +169,9 @@ func (d *decoder) field(n *yaml.Node, f *structField, p *field.Path) (any, bool)
 		return d.overlaid(n, schema, p)
 	}
 	v, ok := d.value(n, f.typ, p)
+	if f.counts && v == int64(0) {
+		return d.fail(p, n, "invalid value 0", "it must be greater than 0; omit it for the default")
+	}
 	if items, isList := v.([]any); d.overlay && isList && f.mergeKey != "" {
 		d.checkMergeKeys(n, items, f.mergeKey, p)
 	}
@@ -177,7 +180,7 @@ func (d *decoder) field(n *yaml.Node, f *structField, p *field.Path) (any, bool)
 
 func (d *decoder) dictionary(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind != yaml.MappingNode {
-		return d.fail(p, n, mustBe("an object", n), "")
+		return d.fail(p, n, mustBe("an object", n), "write KEY: VALUE in lines below it")
 	}
 	out := map[string]any{}
 	for _, e := range d.entries(n, p) {
@@ -204,7 +207,7 @@ func isFieldName(key string) bool {
 
 func (d *decoder) list(n *yaml.Node, elem reflect.Type, p *field.Path) (any, bool) {
 	if n.Kind != yaml.SequenceNode {
-		return d.fail(p, n, mustBe("a list", n), `start each item with "- "`)
+		return d.fail(p, n, mustBe("a list", n), d.asItems(n, elem))
 	}
 	out := make([]any, len(n.Content))
 	for i, item := range n.Content {
@@ -249,7 +252,11 @@ func (d *decoder) basic(n *yaml.Node, t reflect.Type, p *field.Path) (any, bool)
 			return i, true
 		}
 		if tag == "!!int" {
-			return d.fail(p, n, n.Value+" is out of range", "")
+			most := int64(math.MaxInt64)
+			if t.Kind() == reflect.Int32 {
+				most = math.MaxInt32
+			}
+			return d.fail(p, n, n.Value+" is out of range", fmt.Sprintf("its absolute value must be at most %d", most))
 		}
 		return d.fail(p, n, mustBe("a whole number", n), unquoted(n, "!!int"))
 	}

@@ -152,6 +152,11 @@ func syntaxProblem(in *lineReader, err error) *Problem {
 	if strings.Contains(text, "unexpected end of stream") {
 		p.Hint = "are quotes that the value starts with closed?"
 	}
+	if m := regexp.MustCompile("unknown anchor '(.*)' referenced").FindStringSubmatch(text); m != nil {
+		before, _, _ := bytes.Cut(broken, []byte("*"+m[1]))
+		p.Column = utf8.RuneCount(before) + 1
+		p.Hint = "a value above it must have the anchor &" + m[1]
+	}
 	if at := in.gluedItem(line - 1); at >= 0 {
 		*p = Problem{Line: at + 1, Column: in.indent(at) + 1, Hint: "put one there",
 			Message: "invalid YAML: there is no space after the - of a list's item"}

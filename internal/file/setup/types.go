@@ -19,6 +19,8 @@ func setupType() reflect.Type { return reflect.TypeFor[v1alpha1.Setup]() }
 type structType struct {
 	fields []*structField
 	byName map[string]*structField
+	// own is set for types of setup files, and not for types of Kubernetes.
+	own bool
 }
 
 type structField struct {
@@ -26,6 +28,8 @@ type structField struct {
 	typ  reflect.Type
 	// mergeKey is the key by which strategic merge matches list items.
 	mergeKey string
+	// counts is set for numbers of which 0 means that they are not set.
+	counts bool
 }
 
 // structType returns the fields of a struct by JSON name, including the fields of inlined structs.
@@ -33,7 +37,7 @@ func (d *decoder) structType(t reflect.Type) *structType {
 	if st, ok := d.types[t]; ok {
 		return st
 	}
-	st := &structType{byName: map[string]*structField{}}
+	st := &structType{byName: map[string]*structField{}, own: t.PkgPath() == setupType().PkgPath()}
 	for f := range t.Fields() {
 		name, _, _ := strings.Cut(f.Tag.Get("json"), ",")
 		switch {
@@ -43,7 +47,8 @@ func (d *decoder) structType(t reflect.Type) *structType {
 		case isFileMode(name, f.Type):
 			st.fields = append(st.fields, &structField{name: name, typ: reflect.TypeFor[fileMode]()})
 		default:
-			st.fields = append(st.fields, &structField{name, f.Type, f.Tag.Get("patchMergeKey")})
+			st.fields = append(st.fields, &structField{name: name, typ: f.Type, mergeKey: f.Tag.Get("patchMergeKey"),
+				counts: st.own && f.Type == reflect.TypeFor[int32]()})
 		}
 	}
 	for _, f := range st.fields {
@@ -107,11 +112,11 @@ func (d *decoder) entries(n *yaml.Node, p *field.Path) []entry {
 		case e.key.ShortTag() == "!!merge":
 			merged = append(merged, d.merged(e.value, p)...)
 		case e.key.Kind != yaml.ScalarNode || e.key.ShortTag() == "!!null" || e.key.Value == "":
-			d.report(p, e.key, "a key must be a string, not "+describe(e.key), "")
+			d.report(p, e.key, "a key must be a string, not "+describe(e.key), "write a name before the colon")
 		case has(out, e.key.Value):
 			first := slices.IndexFunc(out, func(o entry) bool { return o.key.Value == e.key.Value })
 			d.report(p, e.key, fmt.Sprintf("duplicate key %q, first used on line %d", e.key.Value,
-				out[first].key.Line), "")
+				out[first].key.Line), "remove one of them")
 		default:
 			out = append(out, e)
 		}
@@ -142,7 +147,7 @@ func (d *decoder) merged(n *yaml.Node, p *field.Path) []entry {
 		}
 		return out
 	}
-	d.report(p, n, "<< must be an object, not "+describe(n), "")
+	d.report(p, n, "<< must be an object, not "+describe(n), "write the alias of one, such as <<: *common")
 	return nil
 }
 
@@ -195,10 +200,7 @@ func Nearest(names []string, typed string) string {
 // elsewhere is the hint for an unknown key that resembles no field: the field of this name one level below, or all
 // known fields.
 func (d *decoder) elsewhere(key string, t *structType) string {
-	const most = 30
-	var names []string
 	for _, f := range t.fields {
-		names = append(names, f.name)
 		inner := f.typ
 		if inner.Kind() == reflect.Pointer {
 			inner = inner.Elem()
@@ -207,11 +209,47 @@ func (d *decoder) elsewhere(key string, t *structType) string {
 			return fmt.Sprintf("did you mean %q?", f.name+"."+key)
 		}
 	}
-	if len(names) > most {
-		return ""
+	return t.known()
+}
+
+// known is the hint with all fields of a struct. Some of Kubernetes have too many for a line.
+func (t *structType) known() string {
+	const most = 30
+	if len(t.fields) > most && !t.own {
+		return "kubectl explain pod.spec and kubectl explain service.spec list the fields"
+	}
+	var names []string
+	for _, f := range t.fields {
+		names = append(names, f.name)
 	}
 	slices.Sort(names)
 	return "known: " + strings.Join(names, ", ")
+}
+
+// asItems is the hint for a node that stands where a list must be. Names of items are often written without the field.
+func (d *decoder) asItems(n *yaml.Node, elem reflect.Type) string {
+	if isObject(elem) {
+		t := d.structType(elem)
+		name := n
+		if n.Kind == yaml.MappingNode && len(n.Content) > 0 {
+			name = n.Content[0]
+		}
+		if t.byName["name"] != nil && t.byName[name.Value] == nil && name.ShortTag() == "!!str" {
+			return fmt.Sprintf(`start each item with "- ", such as "- name: %s"`, name.Value)
+		}
+	}
+	return `start each item with "- "`
+}
+
+// written is the hint for a node that stands where an object must be.
+func (t *structType) written(n *yaml.Node) string {
+	switch {
+	case n.Kind == yaml.SequenceNode:
+		return `write its fields without "- "`
+	case t.byName["name"] != nil && n.ShortTag() == "!!str":
+		return "write name: " + n.Value
+	}
+	return "write its fields in lines below it, " + t.known()
 }
 
 // distance is the Damerau-Levenshtein distance: how many characters to insert, delete, replace or swap to get from a to
