@@ -76,6 +76,8 @@ or to a volume of its cluster: --to pvc://CLAIM/DIR.`,
 	addTimeout(f, &o.timeout, "take the backup")
 	completeFlag(c, "shard", o.setup.names(env, shardNames))
 	addEvents(c, &o.output)
+	excludeFlag(f, "print-cronjob", "output", "as", "as-group")
+	excludeFlag(f, "without-keys", "recipient")
 	return c
 }
 

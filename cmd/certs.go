@@ -40,6 +40,8 @@ func (f *rolloutFlags) add(c *cobra.Command) {
 	f.addOnline(c)
 	c.Flags().BoolVar(&f.offline, "offline", false,
 		"change only the directory of the PKI; apply it later with render or up")
+	excludeFlag(c.Flags(), "local", "offline")
+	excludeFlag(c.Flags(), "offline", "parallel", "timeout", "skip-canary", "force-conflicts") // nothing rolls
 }
 
 // addOnline adds the flags of a command that needs a running kcp.
@@ -48,11 +50,7 @@ func (f *rolloutFlags) addOnline(c *cobra.Command) {
 	f.wait.addParallel(c.Flags())
 }
 
-func (f *rolloutFlags) validate(flags *setupFlags) error {
-	if f.offline && flags.local.enabled {
-		return clierr.New(clierr.BadInput, "omit --offline",
-			"--offline has no use with --local, which contacts no cluster")
-	}
+func (f *rolloutFlags) validate() error {
 	return errors.Join(f.validateDryRun(), checkTimeout(f.wait.timeout))
 }
 

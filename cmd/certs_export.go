@@ -132,7 +132,7 @@ from then on.
 		"take over the authorities and keys of a kcp-operator installation")
 	c.Flags().StringVar(&o.identity, "identity", "",
 		"import from a backup of kcpctl: file with a private key of age that decrypts it")
-	c.MarkFlagsMutuallyExclusive("identity", "from-cluster")
+	excludeFlag(c.Flags(), "from-cluster", "identity")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "print what would be imported, and change nothing")
 	return c
 }

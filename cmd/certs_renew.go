@@ -53,19 +53,14 @@ needs. It uses the setup that was applied last (--applied) and the image of spec
 	c.Flags().BoolVar(&o.cronJob, "print-cronjob", false,
 		"print a CronJob that renews certificates weekly (default of --expiring-within: 30d)")
 	c.Flags().Lookup("expiring-within").DefValue = "" // not 0s
+	excludeFlag(c.Flags(), "offline", "applied")      // the cluster has the setup that was applied last
+	excludeFlag(c.Flags(), "print-cronjob", "offline", "dry-run", "parallel", "timeout", "skip-canary",
+		"force-conflicts", "output", "as", "as-group")
 	return c
 }
 
-func (o *certsRenewOptions) validate() error {
-	if o.rollout.applied && o.rollout.offline {
-		return clierr.New(clierr.BadInput, "omit one of them",
-			"--applied cannot be used with --offline: the cluster has the setup that was applied last")
-	}
-	return o.rollout.validate(&o.setup)
-}
-
 func (o *certsRenewOptions) run(ctx context.Context) error {
-	if err := o.validate(); err != nil {
+	if err := o.rollout.validate(); err != nil {
 		return err
 	}
 	if o.cronJob {

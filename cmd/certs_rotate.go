@@ -30,7 +30,7 @@ func (o *rotateOptions) addRotateFlags(c *cobra.Command) {
 	o.setup.addStarting(c.Flags())
 	o.rollout.add(c)
 	c.Flags().BoolVar(&o.pause, "pause", false, "stop when the new one is trusted; the same command continues")
-	c.Flags().BoolVarP(&o.yes, "yes", "y", false, "with --finish: do not ask for confirmation")
+	addYes(c.Flags(), &o.yes)
 }
 
 type rotateCAOptions struct {
@@ -77,9 +77,8 @@ not rolled: they read their files again, and --finish waits until they have done
 		"in the phase distribute: keep the current authority, and no longer trust the next one")
 	c.Flags().StringVar(&o.from, "from", "",
 		"directory with the new authority, as written by export (default: a new one is created)")
-	for _, other := range []string{"finish", "from", "pause"} {
-		c.MarkFlagsMutuallyExclusive("cancel", other)
-	}
+	excludeFlag(c.Flags(), "cancel", "finish", "from", "pause")
+	excludeFlag(c.Flags(), "finish", "from", "pause")
 	return c
 }
 
@@ -218,6 +217,7 @@ keys still verify the tokens that they signed, until --finish removes them. Afte
 	}
 	o.addRotateFlags(c)
 	c.Flags().BoolVar(&o.finish, "finish", false, "remove earlier keys: tokens that they signed are no longer accepted")
+	excludeFlag(c.Flags(), "finish", "pause")
 	return c
 }
 
@@ -279,7 +279,7 @@ func (o *rotateOptions) printClient(rotations pki.Rotations) error {
 // openRotation opens the store and, unless the run is offline, what runs the setup. The caller closes the rollout.
 func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotations) (*rollout, run.Rotate, error) {
 	rotate := run.Rotate{Rotations: rotations, Now: o.env.Now, Pause: o.pause}
-	if err := o.rollout.validate(&o.setup); err != nil {
+	if err := o.rollout.validate(); err != nil {
 		return nil, rotate, err
 	}
 	r, err := openRollout(ctx, o.env, &o.setup, &o.rollout)

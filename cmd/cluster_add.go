@@ -67,6 +67,7 @@ kcpctl up to continue.`,
 	o.setup.addStarting(f)
 	for _, name := range []string{"context", "kubeconfig"} {
 		allow(f, nil, name) // a variable is about the cluster of kcp
+		annotate(f, notWith, nil, name)
 	}
 	f.Lookup("context").Usage = "kubeconfig context of the physical cluster (default: the current context)"
 	f.Lookup("kubeconfig").Usage = "path to the kubeconfig of the physical cluster (default: the one that kubectl uses)"

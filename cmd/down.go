@@ -55,6 +55,7 @@ the commands that remove it.`,
 	listUnder(c.Flags(), GroupRisk, run.FlagForgetCluster, run.FlagOrphan)
 	completeFlag(c, run.FlagOrphan, o.setup.names(env, agentIDs))
 	addEvents(c, &o.output)
+	requireFlag(c.Flags(), "purge", run.FlagOrphan)
 	return c
 }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -29,10 +30,10 @@ const (
 const (
 	sources   = "kcpctl.dev/sources" // the annotation of marked flags
 	envPrefix = "KCPCTL_"
-	// forClusters is the annotation of flags that --local cannot be used with.
-	forClusters = "kcpctl.dev/for-clusters"
 	// onlyWith is the annotation of flags that have no effect without another one.
 	onlyWith = "kcpctl.dev/only-with"
+	// notWith is the annotation of flags that have no effect together with another one.
+	notWith = "kcpctl.dev/not-with"
 )
 
 // requireFlag makes it a mistake to type flags without another one, and keeps sources from setting them then.
@@ -40,10 +41,32 @@ func requireFlag(f *pflag.FlagSet, other string, names ...string) {
 	annotate(f, onlyWith, []string{other}, names...)
 }
 
+// excludeFlag makes it a mistake to type flags together with another one, and keeps sources from setting them then.
+// Commands accept flags that a dry run does not need, such as --yes: users add --dry-run to the line that they want to
+// run.
+func excludeFlag(f *pflag.FlagSet, other string, names ...string) {
+	for _, name := range names {
+		annotate(f, notWith, append(f.Lookup(name).Annotations[notWith], other), name)
+	}
+}
+
+// isOn reports whether a flag is set to something else than its default.
+func isOn(f *pflag.Flag) bool { return f.Changed && f.Value.String() != f.DefValue }
+
+// excluder returns the flag that is set and that a flag cannot be used with, or "".
+func excluder(c *cobra.Command, f *pflag.Flag) string {
+	for _, name := range f.Annotations[notWith] {
+		if isOn(c.Flags().Lookup(name)) {
+			return name
+		}
+	}
+	return ""
+}
+
 // lacks returns the flag that a flag requires and that is not set, or "".
 func lacks(c *cobra.Command, f *pflag.Flag) string {
 	for _, name := range f.Annotations[onlyWith] {
-		if other := c.Flags().Lookup(name); !other.Changed || other.Value.String() == "false" {
+		if !isOn(c.Flags().Lookup(name)) {
 			return name
 		}
 	}
@@ -93,45 +116,61 @@ func setFromSources(env *Env, c *cobra.Command) error {
 		return err
 	}
 	var errs []error
-	assign := func(f *pflag.Flag) {
-		if f.Changed || f.Name == "help" {
-			return
-		}
-		name := variable(f.Name)
-		value, from := env.Getenv(name), name
-		if value != "" && !environment.sets(f) {
-			hint := fmt.Sprintf("unset it, and type --%s each time you want it; environment variables may set only %s",
-				f.Name,
-				strings.Join(environment.settable(c.Root()), ", "))
-			errs = append(errs, clierr.New(clierr.BadInput, hint,
-				"--%s cannot be set by the environment variable %s", f.Name, name))
-			return
-		}
-		if value == "" && configFile.sets(f) && file.IsSet(f.Name) {
-			value, from = file.GetString(f.Name), f.Name+" in "+file.ConfigFileUsed()
-		}
-		if value == "" {
-			return
-		}
-		if err := c.Flags().Set(f.Name, value); err != nil {
-			errs = append(errs, clierr.New(clierr.BadInput, "", "%s: %w", from, plainFlagError(err)))
-		}
-	}
 	local := c.Flags().Lookup("local")
-	if local != nil {
-		assign(local)
+	if local != nil { // it decides which others have an effect
+		errs = append(errs, setFromSource(env, c, file, local))
 	}
+	excluded := map[string][]string{}
 	c.Flags().VisitAll(func(f *pflag.Flag) {
-		noMeaning := local != nil && local.Value.String() == "true" && f.Annotations[forClusters] != nil
-		switch other := lacks(c, f); {
-		case f == local || noMeaning || other != "" && !f.Changed:
-		case other != "":
+		switch other, against := lacks(c, f), excluder(c, f); {
+		case f == local:
+		case against != "" && isOn(f):
+			excluded[against] = append(excluded[against], "--"+f.Name)
+		case against != "":
+		case other != "" && f.Changed:
 			errs = append(errs, clierr.New(clierr.BadInput, "add --"+other, "--%s requires --%s", f.Name, other))
-		default:
-			assign(f)
+		case other == "":
+			errs = append(errs, setFromSource(env, c, file, f))
 		}
 	})
+	for _, against := range slices.Sorted(maps.Keys(excluded)) {
+		errs = append(errs, contradiction(c.Flags().Lookup(against), excluded[against]))
+	}
 	return errors.Join(errs...)
+}
+
+// contradiction is the error for flags that were given, and that cannot be used with another one.
+func contradiction(against *pflag.Flag, flags []string) error {
+	hint := "omit --" + against.Name + ", or " + strings.Join(flags, " and ")
+	if environment.sets(against) {
+		hint += fmt.Sprintf("; --%s can also come from %s or the configuration file: --%[1]s=false overrides it",
+			against.Name, variable(against.Name))
+	}
+	return clierr.New(clierr.BadInput, hint, "%s cannot be used with --%s", strings.Join(flags, " and "), against.Name)
+}
+
+// setFromSource sets a flag that was not given from the first source that has a value for it.
+func setFromSource(env *Env, c *cobra.Command, file *viper.Viper, f *pflag.Flag) error {
+	if f.Changed || f.Name == "help" {
+		return nil
+	}
+	name := variable(f.Name)
+	value, from := env.Getenv(name), name
+	if value != "" && !environment.sets(f) {
+		hint := fmt.Sprintf("unset it, and type --%s each time you want it; environment variables may set only %s",
+			f.Name, strings.Join(environment.settable(c.Root()), ", "))
+		return clierr.New(clierr.BadInput, hint, "--%s cannot be set by the environment variable %s", f.Name, name)
+	}
+	if value == "" && configFile.sets(f) && file.IsSet(f.Name) {
+		value, from = file.GetString(f.Name), f.Name+" in "+file.ConfigFileUsed()
+	}
+	if value == "" {
+		return nil
+	}
+	if err := c.Flags().Set(f.Name, value); err != nil {
+		return clierr.New(clierr.BadInput, "", "%s: %w", from, plainFlagError(err))
+	}
+	return nil
 }
 
 // plainFlagError replaces what Go's parsers say about a value of a flag.

@@ -73,11 +73,11 @@ func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
 	flags.StringVar(&f.pkiDir, "pki-dir", "",
 		"directory with the certificates and keys, instead of the setup's PKI store")
 	allow(flags, anywhere, "file", "kubeconfig", "context", "namespace", "as", "as-group")
-	annotate(flags, forClusters, []string{"true"}, "kubeconfig", "context", "namespace", "as", "as-group")
 	// The configuration file is shared by all setups, and each setup has its own certificates.
 	allow(flags, []source{environment}, "pki-dir")
 	listUnder(flags, GroupConnection, "file", "kubeconfig", "context", "namespace", "as", "as-group", "pki-dir")
 	f.local.add(flags)
+	excludeFlag(flags, "local", "kubeconfig", "context", "namespace", "as", "as-group")
 }
 
 // addAll adds --all to a command that shows many things as one if they are alike.
@@ -91,12 +91,8 @@ func (f *setupFlags) addAllowOtherCluster(c *cobra.Command) {
 }
 
 func (f *setupFlags) validate() error {
-	switch {
-	case f.as == "" && len(f.asGroups) > 0:
+	if f.as == "" && len(f.asGroups) > 0 {
 		return clierr.New(clierr.BadInput, "add --as USER", "--as-group requires --as")
-	case f.local.enabled && (f.kubeconfig != "" || f.context != "" || f.namespace != "" || f.as != ""):
-		return clierr.New(clierr.BadInput, "omit --local or the others",
-			"--local cannot be used with --kubeconfig, --context, --namespace and --as, which are for clusters")
 	}
 	return nil
 }

@@ -55,26 +55,18 @@ possible, and what the file lacks becomes as it was written then. Nothing is app
 	c.Flags().BoolVar(&o.write, "write", false, "write the setup of --revision into the setup file")
 	c.Flags().BoolVar(&o.dryRun, "dry-run", false, "with --write: only print the differences")
 	addOutput(c, &o.output, "", machineFormats...)
+	requireFlag(c.Flags(), "revision", "full", "write")
+	requireFlag(c.Flags(), "write", "dry-run")
+	excludeFlag(c.Flags(), "write", "full", "output")
 	return c
 }
 
 func (o *historyOptions) validate() error {
-	if o.full && (o.revision == 0 || o.write) {
-		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
-			"--full needs --revision, and cannot be used with --write")
-	}
 	if o.revision != 0 && !o.write && o.output != "" && o.output != outputYAML {
 		return clierr.New(clierr.BadInput, "omit --output", "--revision prints a setup file, which is YAML")
 	}
-	if !o.write && o.dryRun {
-		return clierr.New(clierr.BadInput, "omit it: without --write, nothing is written", "--dry-run needs --write")
-	}
 	if !o.write {
 		return nil
-	}
-	if o.revision == 0 || o.output != "" {
-		return clierr.New(clierr.BadInput, "to list the revisions, run "+o.setup.command("history"),
-			"--write needs --revision, and has no --output")
 	}
 	return setup.CheckEditable(o.setup.file)
 }

@@ -64,7 +64,7 @@ func TestHistoryPrintsTheFile(t *testing.T) {
 			"with defaults":           {[]string{"--revision", "3", "--full"}, string(full), ""},
 			"without a file":          {[]string{"--revision", "2"}, string(full), "note: the file of revision 2 was not kept"},
 			"with defaults, no file":  {[]string{"--revision", "2", "--full"}, string(full), ""},
-			"full without a revision": {[]string{"--full"}, "", "--full needs --revision"},
+			"full without a revision": {[]string{"--full"}, "", "--full requires --revision"},
 		} {
 			env, out, errs := fakeEnv()
 			openAs(env, rt)

@@ -67,6 +67,10 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
 	f.BoolVar(&o.dryRun, "dry-run", false, "with --finish: print what would be removed, and change nothing")
 	addYes(f, &o.yes)
 	o.setup.addWithShorthand(f, "")
+	requireFlag(f, "from-cluster", "root-shard")
+	requireFlag(f, "finish", "dry-run", "file", "pki-dir")
+	excludeFlag(f, "finish", "name", "output")
+	excludeFlag(f, "filename", "kubeconfig", "context", "as", "as-group")
 	f.Lookup("namespace").Usage = "namespace of kcp-operator's objects, or with -f of objects that have none"
 	return c
 }
@@ -85,11 +89,6 @@ func (o *importOptions) check() error {
 			"-f is required")
 	case modes > 1:
 		return clierr.New(clierr.BadInput, "use one of them", "-f, --from-cluster and --finish exclude each other")
-	case o.rootShard != "" && !o.fromCluster:
-		return clierr.New(clierr.BadInput, "use it with --from-cluster",
-			"--root-shard selects an installation on a cluster")
-	case o.dryRun && !o.finish:
-		return clierr.New(clierr.BadInput, "omit it: only --finish changes something", "--dry-run needs --finish")
 	case checkOutputFile(o.output) != nil:
 		return checkOutputFile(o.output)
 	case o.setup.local.enabled:

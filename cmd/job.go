@@ -15,9 +15,6 @@ func loadForJob(env *Env, flags *setupFlags) (*session, error) {
 	if flags.local.enabled {
 		return nil, clierr.New(clierr.BadInput, "omit --local", "--print-cronjob is for setups on a Kubernetes cluster")
 	}
-	if env.events != nil {
-		return nil, clierr.New(clierr.BadInput, "omit --output", "--print-cronjob prints manifests, which are YAML")
-	}
 	return loadSetup(env, flags)
 }
 

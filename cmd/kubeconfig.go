@@ -120,6 +120,9 @@ conflict, even if it has the same name: choose another name with --context-name.
 	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default: the setup's name)")
 	f.BoolVar(&o.use, "use", false, "make the merged context the current one")
 	f.BoolVar(&o.portForward, "port-forward", false, "reach kcp through the cluster")
+	requireFlag(f, "oidc", "issuer")
+	requireFlag(f, "merge", "context-name", "use")
+	excludeFlag(f, "merge", "output")
 	return c
 }
 
@@ -161,8 +164,6 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 		return clierr.New(clierr.BadInput,
 			"omit them: users get their names and groups from the issuer, and their roles by kubectl",
 			"--oidc cannot be used with NAME, --user, --group, --expires-in and --cluster-role")
-	case o.issuer != "" && !o.oidc:
-		return clierr.New(clierr.BadInput, "add --oidc", "--issuer can only be used with --oidc")
 	case o.oidc:
 		minting = nil
 		described = nil
@@ -178,10 +179,6 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	case o.merge && o.portForward:
 		return clierr.New(clierr.BadInput, "write it to a file with -o",
 			"a --port-forward kubeconfig works only while kcpctl runs and cannot be merged")
-	case !o.merge && (o.use || o.contextName != ""):
-		return clierr.New(clierr.BadInput, "add --merge", "--use and --context-name can only be used with --merge")
-	case o.merge && o.output != "":
-		return clierr.New(clierr.BadInput, "use one of them", "--merge and --output cannot be used together")
 	case len(o.command) > 0 && (o.merge || o.output != ""):
 		return clierr.New(clierr.BadInput, "omit --merge and --output",
 			"--merge and --output cannot be used with a command, which gets a temporary kubeconfig")

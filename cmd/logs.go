@@ -56,6 +56,7 @@ time, such as the next lines of a panic, has the time of the line before.`,
 	f.DurationVar(&o.logs.Since, "since", 0, "print only lines newer than this, such as 5s, 2m or 3h")
 	f.StringVar(&o.sinceTime, "since-time", "", "print only lines after this time, such as 2006-01-02T15:04:05Z")
 	f.BoolVar(&o.logs.Timestamps, "timestamps", false, "print the time of each line before it")
+	excludeFlag(f, "since-time", "since")
 	return c
 }
 
@@ -69,8 +70,6 @@ func (o *logsOptions) complete() error {
 	switch {
 	case o.logs.Since < 0:
 		return clierr.New(clierr.BadInput, "use a duration such as 10m", "invalid --since %s", o.logs.Since)
-	case o.logs.Since > 0 && o.sinceTime != "":
-		return clierr.New(clierr.BadInput, "omit one of them", "--since and --since-time cannot be used together")
 	case o.sinceTime == "":
 		return nil
 	}

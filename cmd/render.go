@@ -78,6 +78,7 @@ On a terminal the values of Secrets are redacted unless --secrets says otherwise
 		"what to do with Secrets: "+either(secretsModes)+" (default: include; on a terminal redact)")
 	completeFlag(c, "secrets", fixed(secretsModes...))
 	f.BoolVar(&o.redact, "redact", false, "same as --secrets=redact")
+	excludeFlag(f, "redact", "secrets")
 	f.StringVar(&o.annotate, "annotate", "",
 		"annotate the objects for another tool: argocd, with sync waves in the order in which up applies components")
 	completeFlag(c, "annotate", fixed(forArgoCD))

@@ -70,6 +70,7 @@ have all shards whose data the interrupted restore replaces, and replaces it, to
 	addYes(f, &o.yes)
 	completeFlag(c, "shard", o.setup.names(env, shardNames))
 	o.wait.add(c, "everything is ready")
+	excludeFlag(f, "local", "image") // there are no pods
 	c.AddCommand(newRestoreRepairCmd(env))
 	return c
 }

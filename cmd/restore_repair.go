@@ -60,7 +60,7 @@ it finds something. It reads all shards, and refuses if one does not answer.`,
 	addYes(f, &o.yes)
 	addTimeout(f, &o.timeout, "repair the workspaces")
 	addOutput(c, &o.output, "", machineFormats...)
-	c.MarkFlagsMutuallyExclusive("adopt", "delete-orphans")
+	excludeFlag(f, "adopt", "delete-orphans")
 	return c
 }
 

@@ -108,6 +108,9 @@ interrupted.`,
 	f.BoolVar(&o.ephemeral, "ephemeral", false,
 		"with --local: keep running, and on Ctrl-C or when the COMMAND ends, remove everything, as down --purge does")
 	requireFlag(f, "local", "foreground", "ephemeral")
+	excludeFlag(f, "dry-run", "foreground", "ephemeral")            // it starts nothing
+	excludeFlag(f, "ephemeral", "foreground", "write-installation") // nothing stays
+	excludeFlag(f, "only", run.FlagPruneData)                       // it deletes nothing
 	return c
 }
 
@@ -125,15 +128,8 @@ func (o *upOptions) replaceLost(ids []string) error {
 
 func (o *upOptions) validate() error {
 	o.allowUnreachable, o.setup.forgetClusters = placeNames(o.allowUnreachable), placeNames(o.setup.forgetClusters)
-	if o.foreground && o.dryRun != dryRunNone {
-		return clierr.New(clierr.BadInput, "omit one of them", "--dry-run starts nothing that --foreground could stop")
-	}
 	if err := o.validateEphemeral(); err != nil {
 		return err
-	}
-	if len(o.only) > 0 && len(o.pruneData) > 0 {
-		return clierr.New(clierr.BadInput, "omit --only", "--only deletes nothing, so --%s would have no effect",
-			run.FlagPruneData)
 	}
 	if len(o.only) > 0 && o.override.replaceAuthorities {
 		return clierr.New(clierr.BadInput, "omit --only",
@@ -159,11 +155,6 @@ func (o *upOptions) validateEphemeral() error {
 	case !o.ephemeral && len(o.command) > 0:
 		return clierr.New(clierr.BadInput, "add --local --ephemeral, or see kcpctl kubeconfig --help",
 			"a command after -- requires --ephemeral")
-	case !o.ephemeral:
-	case o.dryRun != dryRunNone:
-		return clierr.New(clierr.BadInput, "omit one of them", "--dry-run starts nothing that --ephemeral could remove")
-	case o.writeInstallation:
-		return clierr.New(clierr.BadInput, "omit --write-installation", "--ephemeral removes the installation")
 	case len(o.command) > 0 && o.env.events != nil:
 		return clierr.New(clierr.BadInput, "omit --output", "--output and a command both write to stdout")
 	}

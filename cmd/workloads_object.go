@@ -18,6 +18,7 @@ type rootArg struct{ kind, name, workspace, namespace string }
 func (o *rootArg) add(f *pflag.FlagSet) {
 	f.StringVarP(&o.workspace, "workspace", "w", "", "path of the workspace, such as root:team")
 	f.StringVar(&o.namespace, "in", metav1.NamespaceDefault, "namespace of the object in the workspace")
+	requireFlag(f, "workspace", "in")
 }
 
 // complete reads the argument, and requires the workspace.

@@ -59,6 +59,7 @@ now, and TO those in the end. Free capacity changes all the time, so the result 
 	f.BoolVar(&o.dryRun, "dry-run", false, "only list what would move")
 	addTimeout(f, &o.timeout, "read the objects of all workspaces with --dry-run")
 	addOutput(c, &o.output, "", machineFormats...)
+	requireFlag(f, "dry-run", "output", "timeout")
 	return c
 }
 
@@ -71,8 +72,6 @@ func (o *workloadsRebalanceOptions) complete(args []string) error {
 	case o.all && o.object.workspace != "":
 		return clierr.New(clierr.BadInput, "add the object as KIND/NAME, such as deployment/web",
 			"--workspace is only used with an object")
-	case o.output != "" && !o.dryRun:
-		return clierr.New(clierr.BadInput, "add --dry-run, or remove --output", "--output is only used with --dry-run")
 	case !o.all:
 		if err := o.object.complete(args[0]); err != nil {
 			return err
