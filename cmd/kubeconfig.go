@@ -226,6 +226,9 @@ func (o *kubeconfigOptions) handOver(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
+	if o.syncer != "" {
+		access.User = state.User(s.topology.Component(topology.IDOf(topology.Physical, o.syncer)))
+	}
 	pair, err := o.certificate(s, state, access, declared)
 	if err != nil {
 		return err

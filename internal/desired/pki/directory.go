@@ -21,7 +21,8 @@ import (
 var ErrChanged = errors.New("the PKI was changed by another run")
 
 // The layout of a directory store: ca/server.crt, ca/server.key, ca/server.bundle, service-account/sa.key,
-// service-account/sa.pub, encryption/encryption.key, ca/installation.json, leaves/<cluster>/<secret>.crt and .key.
+// service-account/sa.pub, encryption/encryption.key, ca/installation.json, ca/users.json, leaves/<cluster>/<secret>.crt
+// and .key.
 const (
 	dirCA             = "ca"
 	dirServiceAccount = "service-account"
@@ -162,7 +163,7 @@ func encodeFiles(s *State) map[string][]byte {
 // fileOf returns the file of an encoded key: ca/server.crt for server-ca.crt.
 func fileOf(key string) string {
 	switch key {
-	case keyInstallation:
+	case keyInstallation, keyUsers:
 		return path.Join(dirCA, key)
 	case keyEncryption:
 		return path.Join(dirEncryption, key)
@@ -177,7 +178,7 @@ func fileOf(key string) string {
 // encodedKey returns the encoded key of a file: the inverse of fileOf.
 func encodedKey(name string) string {
 	dir, base := path.Split(name)
-	if dir != dirCA+"/" || base == keyInstallation {
+	if dir != dirCA+"/" || base == keyInstallation || base == keyUsers {
 		return base
 	}
 	ca, ext, _ := strings.Cut(base, ".")

@@ -44,15 +44,16 @@ func (sa *ServiceAccount) parts() []part {
 		{keyServiceAccountNext, &sa.Next}}
 }
 
-// Keys of the installation and of the encryption in an encoded PKI.
+// Keys of the installation, of users and of the encryption in an encoded PKI.
 const (
 	keyInstallation = "installation.json"
+	keyUsers        = "users.json"
 	keyEncryption   = "encryption.key"
 )
 
 // Encode returns the authorities and the keys as values of a Secret: server-ca.crt, server-ca.key, server-ca.bundle,
 // and so on; sa.key, sa.pub; during a rotation also server-ca.next.crt, server-ca.next.key, server-ca.previous.crt,
-// server-ca.cross.crt, sa.next.key; encryption.key; installation.json. A missing part has no value.
+// server-ca.cross.crt, sa.next.key; encryption.key; installation.json; users.json. A missing part has no value.
 func Encode(s *State) map[string][]byte {
 	out := map[string][]byte{}
 	put := func(parts []part) {
@@ -73,7 +74,9 @@ func Encode(s *State) map[string][]byte {
 
 // documents returns the parts of an encoded PKI that are JSON.
 func (s *State) documents() map[string][]byte {
-	out := map[string][]byte{keyInstallation: s.Installation.encode(), keyEncryption: s.Encryption.encode()}
+	out := map[string][]byte{
+		keyInstallation: s.Installation.encode(), keyUsers: encodeUsers(s.Users), keyEncryption: s.Encryption.encode(),
+	}
 	maps.DeleteFunc(out, func(_ string, raw []byte) bool { return raw == nil })
 	return out
 }
@@ -114,8 +117,12 @@ func Decode(data map[string][]byte) (*State, error) {
 	if s.Encryption, err = decodeEncryption(data[keyEncryption]); err != nil {
 		return nil, clierr.New(clierr.BadInput, "restore the PKI store from a backup", "%s: %w", keyEncryption, err)
 	}
-	delete(rest, keyInstallation)
-	delete(rest, keyEncryption)
+	if s.Users, err = decodeUsers(data[keyUsers]); err != nil {
+		return nil, clierr.New(clierr.BadInput, "restore the PKI store from a backup", "%s: %w", keyUsers, err)
+	}
+	for _, document := range []string{keyInstallation, keyUsers, keyEncryption} {
+		delete(rest, document)
+	}
 	for _, unknown := range slices.Sorted(maps.Keys(rest)) {
 		return nil, clierr.New(clierr.BadInput, "remove it, or use the kcpctl release that wrote it",
 			"%q is not part of a PKI", unknown)

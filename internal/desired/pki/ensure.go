@@ -90,7 +90,7 @@ func Ensure(t *topology.Topology, s *State, o Options) (*Result, error) {
 		o.RenewBefore = defaultRenewBefore
 	}
 	e := &ensurer{
-		t: t, o: o, table: Table(t), authorities: map[topology.CA]*authority{},
+		t: t, o: o, table: s.certificates(t), authorities: map[topology.CA]*authority{},
 		sent:   map[topology.CA][]*x509.Certificate{},
 		result: &Result{State: s.clone()},
 	}
@@ -206,7 +206,7 @@ func (e *ensurer) expires(name string, at time.Time) {
 func (s *State) clone() *State {
 	out := &State{
 		Installation: s.Installation, CAs: map[topology.CA]Authority{}, ServiceAccount: s.ServiceAccount,
-		Encryption: s.Encryption, Leaves: map[LeafKey]Pair{},
+		Encryption: s.Encryption, Users: maps.Clone(s.Users), Leaves: map[LeafKey]Pair{},
 	}
 	maps.Copy(out.CAs, s.CAs)
 	maps.Copy(out.Leaves, s.Leaves)

@@ -67,6 +67,7 @@ func importInto(to, from *State, now time.Time, replace bool) (*State, *ImportRe
 	if out.Installation.ID == "" {
 		out.Installation = from.Installation
 	}
+	out.Users = importUsers(to, from)
 	err := errors.Join(importServiceAccount(out, from, res, replace), importEncryption(out, from, res, replace))
 	return out, res, err
 }

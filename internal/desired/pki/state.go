@@ -5,7 +5,6 @@ package pki
 import (
 	"bytes"
 	"context"
-	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -64,7 +63,10 @@ type State struct {
 	CAs            map[topology.CA]Authority
 	ServiceAccount ServiceAccount
 	Encryption     Encryption
-	Leaves         map[LeafKey]Pair
+	// Users are the last parts of the common names of components with an ID that an earlier component has had, such as
+	// a cluster of workloads with the name of one that was removed. See EndUsers.
+	Users  map[topology.ID]string
+	Leaves map[LeafKey]Pair
 }
 
 // LeafKey identifies a certificate by the cluster and the Secret that hold it.
@@ -85,7 +87,7 @@ type Installation struct {
 // NewInstallation returns the identity of a new installation, with a given ID or with a new one.
 func NewInstallation(setup, id string) Installation {
 	if id == "" {
-		id = setup + "-" + strings.ToLower(rand.Text()[:8])
+		id = setup + "-" + newRandom()
 	}
 	return Installation{ID: id, EtcdPrefix: "/" + id}
 }

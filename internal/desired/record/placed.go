@@ -65,6 +65,25 @@ func (r *Record) SetPlaced(p *plan.Plan, limited bool) {
 	r.Placed = sortedPlaced(all)
 }
 
+// Entitles reports whether an object of a component gives its user rights in a workspace.
+func Entitles(ref plan.Ref, component topology.ID) bool {
+	return ref.Kind == "ClusterRoleBinding" && !topology.IsKubernetes(ref.Workspace) && component.Kind().HasUser()
+}
+
+// Entitled returns the components whose users have rights in workspaces.
+func (r *Record) Entitled() map[topology.ID]bool {
+	out := map[topology.ID]bool{}
+	if r == nil {
+		return out
+	}
+	for _, o := range r.Placed {
+		if Entitles(o.Ref(), o.Component) {
+			out[o.Component] = true
+		}
+	}
+	return out
+}
+
 // WithPlaced returns the record with the objects in workspaces of another one too: what may exist while a run writes.
 // It has the agents of the other one, until the run has removed or changed them.
 func (r *Record) WithPlaced(o *Record) *Record {

@@ -78,7 +78,7 @@ func (b *objects) existing(path string) {
 // roleIn lets an agent or a controller enter a workspace, and gives it rules there.
 func (b *objects) roleIn(workspace string, rules []rbacv1.PolicyRule) {
 	name := b.c.WorkspaceRole()
-	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: b.c.User()}}
+	user := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: b.r.state.User(b.c)}}
 	b.addIn(workspace, roleTemplate, inWorkspace{Name: name, Rules: rules})
 	b.addIn(workspace, roleBindingTemplate, inWorkspace{Name: name, Role: name, Subjects: user})
 	b.addIn(workspace, roleBindingTemplate,

@@ -74,7 +74,7 @@ func (b *objects) metricsRole() {
 			ResourceNames: []string{name}},
 	}})
 	b.addIn(topology.RootWorkspace, roleBindingTemplate, inWorkspace{Name: name, Role: name,
-		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: b.c.User()}}})
+		Subjects: []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.UserKind, Name: b.r.state.User(b.c)}}})
 }
 
 // subject returns the subject of the alerts on the cluster, or of the dashboard of the setup.

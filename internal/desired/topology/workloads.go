@@ -28,12 +28,17 @@ type PhysicalCluster struct {
 // ControllerUser returns the common name of the certificate with which the controller authenticates to kcp.
 func ControllerUser(setup string) string { return "kcpctl:controller:" + setup }
 
-// SyncerUser returns the common name of the certificate with which the syncer of a cluster authenticates to kcp. It is
-// also the name of its ClusterRole in the cluster.
+// SyncerUser returns the common name of the certificate with which the first syncer of a cluster with a name
+// authenticates to kcp. It is also the name of the ClusterRole of each syncer in its cluster.
 func SyncerUser(setup, cluster string) string { return "kcpctl:syncer:" + setup + ":" + cluster }
 
+// HasUser reports whether components of a kind use kcp as users do.
+func (k Kind) HasUser() bool {
+	return k == Agent || k == Workloads || k == Physical || k == Monitoring
+}
+
 // User returns the common name of the certificate with which c uses kcp as a user does. It is empty for components that
-// do not.
+// do not. If a component with its ID was removed before, the PKI has another one (pki.State.User).
 func (c *Component) User() string {
 	switch {
 	case c.Agent != nil:

@@ -2,6 +2,7 @@ package topology_test
 
 import (
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -43,6 +44,16 @@ func TestWorkloads(t *testing.T) {
 	require.True(t, slices.ContainsFunc(top.EdgesFrom(controller), func(e topology.Edge) bool {
 		return e.Servers[0].URL == "https://demo-front-proxy-main.kcp.svc.cluster.local:6443/clusters/root:compute"
 	}))
+}
+
+func TestKindsWithUsers(t *testing.T) {
+	seen := map[topology.Kind]bool{}
+	text := strings.Replace(topologytest.EveryKind, "workloads: {}", "workloads: {clusters: [{name: c1, context: eu}]}\n  monitoring: {rules: true}", 1)
+	for _, c := range topologytest.Build(t, text).Components {
+		seen[c.Kind] = true
+		require.Equal(t, c.Kind.HasUser(), c.User() != "", c.ID())
+	}
+	require.True(t, seen[topology.Physical] && seen[topology.Monitoring] && seen[topology.Agent])
 }
 
 // A syncer that runs in its physical cluster has a place there, and dials kcp from it.

@@ -138,7 +138,8 @@ func guarded(ctx context.Context, c *compute) (o outcome) {
 
 // confinesPlacement looks for the policy of who may give an object the label of a cluster.
 func (c *compute) confinesPlacement(ctx context.Context, exported []schema.GroupResource) (o outcome) {
-	controller := guard.User{Name: topology.ControllerUser(c.Topology.Name)} // it has a certificate
+	id := topology.IDOf(topology.Workloads, topology.ControllerName)
+	controller := guard.User{Name: c.state.User(c.Topology.Component(id))} // it has a certificate
 	for _, want := range guard.Placement(exported, guard.Open(c.clusters), controller) {
 		o.absorb("", c.written(ctx, want))
 	}

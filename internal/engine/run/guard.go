@@ -94,6 +94,7 @@ func (g *guard) check(ctx context.Context) error {
 	g.recordLabels()
 	g.recordAddresses()
 	res.record.SetPlaced(res.Plan, only.limited())
+	g.endUsers()
 	g.recordAgents()
 	g.recordMoved()
 	res.record.Forget(g.Options.ForgetClusters)
@@ -112,6 +113,21 @@ func (g *guard) check(ctx context.Context) error {
 	res.Plan.Stale = res.Plan.Stale || g.desired.recovered || g.known.Unnoted() || !res.record.Equal(g.known) ||
 		g.known.Format.Number < format.Number
 	return g.nextRelease(ctx)
+}
+
+// endUsers ends the users whose rights in kcp the run takes away. Their certificates remain valid, and must not get the
+// rights of a component that has the same ID later, such as another cluster with the name of one that was removed.
+func (g *guard) endUsers() {
+	entitled := g.res.record.Entitled()
+	var ended []topology.ID
+	for id := range g.known.Entitled() {
+		if !entitled[id] {
+			ended = append(ended, id)
+		}
+	}
+	if len(ended) > 0 {
+		g.res.PKI.State.EndUsers(ended...)
+	}
 }
 
 // recordLabels records which labels the setup has for its shards in kcp, and notes the ones that change: no object

@@ -1,0 +1,108 @@
+package run_test
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
+)
+
+const (
+	fleet = minimal + `spec:
+  workloads:
+    apis: [services]
+    clusters: [{name: edge, context: edge, syncMode: None}, {name: east, context: east, syncMode: None}]
+`
+	edgeUser = "kcpctl:syncer:demo:edge"
+	eastUser = "kcpctl:syncer:demo:east"
+)
+
+// user returns who has the rights of the syncer of a cluster in kcp, or "".
+func (w *world) user(t *testing.T, name string) string {
+	t.Helper()
+	all, err := w.rt.Objects(t.Context())
+	require.NoError(t, err)
+	for _, it := range all {
+		if it.Workspace == "root:compute" && it.Kind == "ClusterRoleBinding" && it.Name == name {
+			subjects, _, _ := unstructured.NestedSlice(it.Live.Object, "subjects")
+			require.Len(t, subjects, 1)
+			return subjects[0].(map[string]any)["name"].(string)
+		}
+	}
+	return ""
+}
+
+// becomes continues with another setup file.
+func (w *world) becomes(t *testing.T, text string) {
+	t.Helper()
+	top := topologytest.Build(t, text)
+	w.rt.Use(top)
+	w.top, w.up.Topology = top, top
+}
+
+// The certificate of the syncer of a removed cluster is valid until it expires: another cluster with the name must not
+// give it its rights.
+func TestAUserWhoHasLostItsRightsDoesNotGetThemAgain(t *testing.T) {
+	without := strings.Replace(fleet, "{name: edge, context: edge, syncMode: None}, ", "", 1)
+	inWorld(t, fleet, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		require.Equal(t, []string{edgeUser, eastUser}, []string{w.user(t, edgeUser), w.user(t, eastUser)})
+
+		w.becomes(t, without)
+		w.rt.On("Finish", func() error { return errors.New("interrupted") })
+		_, err := w.run(t)
+		require.ErrorContains(t, err, "interrupted")
+		w.rt.On("Finish", nil)
+		w.mustRun(t)
+		require.Empty(t, w.user(t, edgeUser), "the rights go with the cluster")
+
+		w.becomes(t, fleet)
+		w.mustRun(t)
+		second := w.user(t, edgeUser)
+		require.Regexp(t, "^"+edgeUser+":[a-z0-9]{8}$", second)
+		require.Equal(t, eastUser, w.user(t, eastUser), "the other cluster keeps its user")
+		require.Equal(t, second, w.rt.PKI().User(w.top.Component("cluster/edge")), "kubeconfig --syncer mints for it")
+		w.mustRun(t)
+		require.Equal(t, second, w.user(t, edgeUser))
+
+		w.becomes(t, without)
+		w.mustRun(t)
+		w.becomes(t, fleet)
+		w.mustRun(t)
+		third := w.user(t, edgeUser)
+		require.Regexp(t, "^"+edgeUser+":[a-z0-9]{8}$", third)
+		require.NotEqual(t, second, third)
+	})
+}
+
+// A controller that syncs the cluster itself has no use for the rights of a syncer.
+func TestAUserEndsWithTheModeThatNeedsIt(t *testing.T) {
+	inWorld(t, fleet, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.becomes(t, strings.Replace(fleet, "context: edge, syncMode: None", "context: edge", 1))
+		w.mustRun(t)
+		require.Empty(t, w.user(t, edgeUser))
+		w.becomes(t, fleet)
+		w.mustRun(t)
+		require.NotEqual(t, edgeUser, w.user(t, edgeUser))
+	})
+}
+
+// A run that is limited to other components leaves the cluster that the file no longer has, and its user.
+func TestALimitedRunEndsNoUser(t *testing.T) {
+	inWorld(t, fleet, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.becomes(t, strings.Replace(fleet, "{name: edge, context: edge, syncMode: None}, ", "", 1))
+		w.up.Options.Only = append(w.up.Options.Only, "cluster/east")
+		w.mustRun(t)
+		require.Equal(t, edgeUser, w.user(t, edgeUser))
+		w.up.Options.Only = nil
+		w.becomes(t, fleet)
+		w.mustRun(t)
+		require.Equal(t, edgeUser, w.user(t, edgeUser))
+	})
+}
