@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -30,7 +31,8 @@ var holders = []schema.GroupKind{
 func HoldsData(k schema.GroupKind) bool { return slices.Contains(holders, k) }
 
 // prune decides what becomes of objects of previous runs. Objects that hold data are kept, unless their component is in
-// data. Other objects in a workspace that is kept are kept, and everything in a workspace that is deleted is deleted
+// data. Other objects in a workspace that is kept are kept, except for the rights of components that the setup no
+// longer has: who has a copy of their certificates could use them. Everything in a workspace that is deleted is deleted
 // with it. The others that are unknown are returned unchanged.
 func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error) {
 	var kept, deleted []string
@@ -58,7 +60,7 @@ func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error
 		switch {
 		case within(it.Workspace, deleted) && !asked:
 			continue
-		case within(it.Workspace, kept) && !asked:
+		case within(it.Workspace, kept) && !asked && !record.Entitles(it.Ref, it.Component):
 			it.Action = plan.Keep
 		}
 		out = append(out, it)
