@@ -52,6 +52,9 @@ after an interruption.
 
 place/NAME stands for all shards on a cluster of spec.clusters.
 
+Copies of the certificates of a removed shard open the other shards until they expire. If others can read
+them, such as on a disk, run kcpctl certs rotate-ca client server etcd, and finish it.
+
 A shard whose workspaces cannot be listed is not removed. If it is lost for good, such as with its cluster,
 --allow workspace-loss removes it: its workspaces are lost, too.`,
 		Example: `  kcpctl remove-shard gamma

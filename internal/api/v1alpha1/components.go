@@ -128,7 +128,8 @@ type Kubeconfig struct {
 	Workspace string `json:"workspace,omitempty"`
 	// Validity is the lifetime of the certificate, at most caValidity. Default: 8766h.
 	Validity metav1.Duration `json:"validity,omitzero"`
-	// ClusterRoles are bound to the user in the workspace.
+	// ClusterRoles are bound to the user in the workspace. The bindings remain if a role, or the kubeconfig, is removed
+	// from the file: delete the ClusterRoleBindings SETUP-kubeconfig-NAME-ROLE there.
 	ClusterRoles []string `json:"clusterRoles,omitempty"`
 }
 
