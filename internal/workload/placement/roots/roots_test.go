@@ -490,3 +490,31 @@ spec: {replicas: 1, template: {spec: {containers: [{name: c, env: [{name: DB, va
 		s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "True Scheduled") }, other)
 	}
 }
+
+// The syncer of a cluster writes its leaves. It does not get other Secrets by naming them there, neither in the leaf of
+// a root, nor in one that it makes look like an object of a user.
+func TestALeafDoesNotGetWhatItsRootDoesNotName(t *testing.T) {
+	for name, change := range map[string]string{
+		"a leaf":                  "",
+		"a leaf without its root": ", annotations: {workloads.kcp.dev/name: web--c1}, ownerReferences: []",
+		"a leaf of another root":  ", annotations: {workloads.kcp.dev/name: other}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters(cluster("c1", true, 0))
+			s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: files, namespace: shop}}`)
+			s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: keys, namespace: shop}}`)
+			for _, n := range []string{"stolen", "later"} {
+				s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: `+n+`, namespace: shop}, data: {a: Yg==}}`)
+			}
+			s.deploy(shop)
+			s.eventually(func() bool { return s.on(secrets, "keys") == "c1" }, "what it names is there")
+
+			s.object(deployments, `{metadata: {name: web--c1, namespace: shop`+change+`}, spec: {template: {spec: {volumes: [{name: s, secret: {secretName: stolen}}]}}}}`)
+			s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: more, namespace: shop}}`)
+			s.object(deployments, `{apiVersion: apps/v1, kind: Deployment, metadata: {name: next, namespace: shop}, spec: {replicas: 1, template: {spec: {volumes: [{name: s, secret: {secretName: later}}]}}}}`)
+			s.eventually(func() bool { return s.on(secrets, "later") == "c1" }, "the namespace was looked at since")
+			require.Empty(t, s.on(secrets, "stolen"))
+		})
+	}
+}

@@ -25,8 +25,10 @@ type scene struct {
 	// leaves are the leaves of each root by the text of its Ref and by cluster, also those that are being deleted, and
 	// objects to which a user has given the label of a cluster. Nil: one was decided a moment ago.
 	leaves map[string]map[string]*unstructured.Unstructured
-	// workloads are the leaves of workloads, and roots with the clusters that they were scheduled to.
+	// workloads are the leaves of workloads, and roots with the clusters that they were scheduled to. owners are the
+	// roots, also those that are being deleted.
 	workloads []splitter.Placed
+	owners    map[splitter.Ref]*unstructured.Unstructured
 	// pending are the roots of workloads, and decided what was decided about them.
 	pending map[item]watch.Object
 	decided map[splitter.Target]decided
@@ -65,6 +67,7 @@ func (f *followers) look(ns item) *scene {
 		}
 		sc.add(i, o, last)
 	}
+	sc.needAsRoots()
 	sc.addChosen(last)
 	return sc
 }
@@ -75,7 +78,7 @@ func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]
 		resources: published.watched(), roots: map[splitter.Ref]watch.Object{},
 		objects: map[splitter.Ref]*unstructured.Unstructured{},
 		items:   map[splitter.Ref]item{}, leaves: map[string]map[string]*unstructured.Unstructured{},
-		pending: map[item]watch.Object{},
+		pending: map[item]watch.Object{}, owners: map[splitter.Ref]*unstructured.Unstructured{},
 		decided: map[splitter.Target]decided{}, scaled: map[splitter.Target]bool{},
 		complete: map[string]bool{},
 	}
@@ -83,6 +86,35 @@ func newScene(published *Published, clusters []*api.Cluster, givenUp map[string]
 		sc.clusters = append(sc.clusters, c.Name)
 	}
 	return sc
+}
+
+// needAsRoots makes leaves need what their roots name, and not what they name themselves: the syncer of a cluster can
+// write its leaves, and would get any Secret of the namespace. What a leaf of an earlier generation names is there.
+func (sc *scene) needAsRoots() {
+	for i, w := range sc.workloads {
+		cluster := w.Object.GetLabels()[api.LabelCluster]
+		if root := sc.ownerOf(w.GroupResource, w.Object.GetName(), cluster); root != nil {
+			sc.workloads[i].Name, sc.workloads[i].Object = root.GetName(), root
+		}
+	}
+}
+
+// ownerOf returns the root with the leaf of a name, or nil: a user has created it. What the leaf says itself does not
+// count.
+func (sc *scene) ownerOf(gr schema.GroupResource, leaf, cluster string) *unstructured.Unstructured {
+	name, made := strings.CutSuffix(leaf, separator+cluster)
+	if cluster == "" || !made {
+		return nil
+	}
+	if root := sc.owners[splitter.Ref{GroupResource: gr, Name: name}]; root != nil {
+		return root
+	}
+	for ref, root := range sc.owners { // its name was too long
+		if ref.GroupResource == gr && api.LeafName(ref.Name, cluster) == leaf {
+			return root
+		}
+	}
+	return nil
 }
 
 // addChosen adds as workloads the objects whose place a user has chosen. What they name, such as the pull secrets of a
@@ -108,9 +140,9 @@ func (sc *scene) add(i item, o watch.Object, last map[item]decided) {
 	if sc.givenUp[cluster] {
 		return
 	}
-	root := splitter.Ref{GroupResource: gr, Name: o.GetAnnotations()[api.AnnotationName]}
-	if root.Name == "" {
-		root = ref // a user has created it
+	root := splitter.Ref{GroupResource: gr, Name: rootName(o.Unstructured)}
+	if cluster == "" && !splitter.CanFollow(gr) {
+		sc.owners[ref] = o.Unstructured
 	}
 	switch {
 	case splitter.CanFollow(gr) && sc.published.removed(i.GroupVersionResource):

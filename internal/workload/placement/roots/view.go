@@ -219,9 +219,11 @@ func (v *view) classOf(u *unstructured.Unstructured) string {
 	return on
 }
 
-// rootName returns the name of the root of an object: its own, unless it is a leaf.
+// rootName returns the name of the root of an object: its own, unless it is a leaf. A syncer can write the annotation,
+// and must not name another root with it.
 func rootName(o *unstructured.Unstructured) string {
-	if name := o.GetAnnotations()[api.AnnotationName]; name != "" && !splitter.IsRoot(o) {
+	name, cluster := o.GetAnnotations()[api.AnnotationName], o.GetLabels()[api.LabelCluster]
+	if name != "" && cluster != "" && api.LeafName(name, cluster) == o.GetName() {
 		return name
 	}
 	return o.GetName()
