@@ -211,7 +211,7 @@ var Health = []Check{
 		run: inCompute(guarded),
 		Explanation: "kcp loses items of lists, such as containers, in the patches that kubectl apply, set, edit, patch and rollout send for " +
 			"built-in types. The controller writes ValidatingAdmissionPolicies and their bindings for all published APIs into the compute " +
-			"workspace, so that they are refused in all workspaces. Another one refuses objects with the label of a cluster that not every workspace may use. " +
+			"workspace, so that they are refused in all workspaces. Another one refuses objects with the label of a cluster that not every workspace may use, and another one changes that no syncer makes. " +
 			"The live ones are compared with those.",
 		Fix: "see kcpctl logs workloads/controller: the controller writes them again when they are deleted or changed",
 	},

@@ -140,7 +140,8 @@ func guarded(ctx context.Context, c *compute) (o outcome) {
 func (c *compute) confinesPlacement(ctx context.Context, exported []schema.GroupResource) (o outcome) {
 	id := topology.IDOf(topology.Workloads, topology.ControllerName)
 	controller := guard.User{Name: c.state.User(c.Topology.Component(id))} // it has a certificate
-	for _, want := range guard.Placement(exported, guard.Open(c.clusters), controller) {
+	for _, want := range slices.Concat(guard.Placement(exported, guard.Open(c.clusters), controller),
+		guard.Members(exported, controller)) {
 		o.absorb("", c.written(ctx, want))
 	}
 	return o

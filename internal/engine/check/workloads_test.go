@@ -143,7 +143,8 @@ const placementPolicy = "root:compute/validatingadmissionpolicies/" + guard.Poli
 
 // placement is this policy, and its binding.
 func (w *world) placement(controller guard.User, open ...string) []*unstructured.Unstructured {
-	return guard.Placement([]schema.GroupResource{{Group: "apps", Resource: "deployments"}}, open, controller)
+	exported := []schema.GroupResource{{Group: "apps", Resource: "deployments"}}
+	return append(guard.Placement(exported, open, controller), guard.Members(exported, controller)...)
 }
 
 // controller is the user of the controller.

@@ -111,6 +111,8 @@ func TestPlacement(t *testing.T) {
 }
 
 func TestPoliciesWithoutResourcesAreLeftOut(t *testing.T) {
+	require.Empty(t, guard.Members(nil, guard.User{Name: "x"}))
+	require.Len(t, guard.Members([]schema.GroupResource{{Group: "example.com", Resource: "widgets"}}, guard.User{Name: "x"}), 2)
 	require.Empty(t, guard.Placement(nil, []string{"c1"}, guard.User{Name: "x"}))
 	require.Empty(t, guard.Objects(nil))
 	require.Len(t, guard.Objects([]schema.GroupResource{{Group: "example.com", Resource: "widgets"}}), 2)

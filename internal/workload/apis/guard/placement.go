@@ -75,19 +75,26 @@ func Placement(exported []schema.GroupResource, open []string, controller User) 
 
 // placement is true for objects that may have the label that they have.
 func placement(open []string, controller User) string {
-	has := func(object string) string {
-		return fmt.Sprintf("(has(%[1]s.metadata.labels) && '%[2]s' in %[1]s.metadata.labels)", object, api.LabelCluster)
-	}
 	open = slices.Sorted(slices.Values(open))
 	return strings.Join([]string{
-		"!" + has("object"),
+		"!" + hasLabel("object"),
 		"object.metadata.labels['" + api.LabelCluster + "'] in " + list(open),
 		fmt.Sprintf("(oldObject != null && %[1]s && oldObject.metadata.labels['%[2]s'] == "+
 			"object.metadata.labels['%[2]s'])",
-			has("oldObject"), api.LabelCluster),
+			hasLabel("oldObject"), api.LabelCluster),
 		"(" + controller.is() + ")",
-		"(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in " + list(administrators()) + "))",
+		isAdministrator(),
 	}, " || ")
+}
+
+// hasLabel is true for an object with the label of a cluster.
+func hasLabel(object string) string {
+	return fmt.Sprintf("(has(%[1]s.metadata.labels) && '%[2]s' in %[1]s.metadata.labels)", object, api.LabelCluster)
+}
+
+// isAdministrator is true for requests of administrators.
+func isAdministrator() string {
+	return "(has(request.userInfo.groups) && request.userInfo.groups.exists(g, g in " + list(administrators()) + "))"
 }
 
 // is is true for requests of a user.

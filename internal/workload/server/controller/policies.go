@@ -3,6 +3,7 @@ package controller
 import (
 	"context"
 	"reflect"
+	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
@@ -67,5 +68,6 @@ func (p *policies) wanted(clusters []*api.Cluster) []*unstructured.Unstructured 
 	if p.user.Name == "" {
 		return all
 	}
-	return append(all, guard.Placement(p.exported, guard.Open(clusters), p.user)...)
+	return slices.Concat(all, guard.Placement(p.exported, guard.Open(clusters), p.user),
+		guard.Members(p.exported, p.user))
 }
