@@ -63,7 +63,7 @@ func newKubeconfigCmd(env *Env) *cobra.Command {
 one, which is not stored. With --syncer, mint one for the syncer of a physical cluster with the syncMode
 None, which can read and change only what is scheduled to this cluster.
 
-Whoever has a kubeconfig can use it until it expires, because kcp has no list of revoked certificates. The
+A kubeconfig works until it expires, because kcp has no list of revoked certificates. The
 bindings of --cluster-role remain after that, for the next kubeconfig of this user.
 
 With --oidc, print a kubeconfig for all users of the OpenID Connect issuer of a front-proxy. It contains no
