@@ -30,7 +30,7 @@ func (m *member) through(user string) dynamic.Interface {
 	return client
 }
 
-// A syncer writes the status of an object, its own finalizer and one annotation. Who has its credential cannot make an
+// A syncer writes the status of an object, its own finalizer and one annotation. Others with its credential cannot make an
 // object name other Secrets, or belong to another one.
 func TestWhatASyncerMayChange(t *testing.T) {
 	apiserver.Need(t)

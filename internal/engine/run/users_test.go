@@ -21,7 +21,7 @@ const (
 	eastUser = "kcpctl:syncer:demo:east"
 )
 
-// user returns who has the rights of the syncer of a cluster in kcp, or "".
+// user returns the user with the rights of the syncer of a cluster in kcp, or "".
 func (w *world) user(t *testing.T, name string) string {
 	t.Helper()
 	all, err := w.rt.Objects(t.Context())

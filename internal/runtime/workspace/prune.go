@@ -32,8 +32,8 @@ func HoldsData(k schema.GroupKind) bool { return slices.Contains(holders, k) }
 
 // prune decides what becomes of objects of previous runs. Objects that hold data are kept, unless their component is in
 // data. Other objects in a workspace that is kept are kept, except for the rights of components that the setup no
-// longer has: who has a copy of their certificates could use them. Everything in a workspace that is deleted is deleted
-// with it. The others that are unknown are returned unchanged.
+// longer has: copies of their certificates are still valid. Everything in a workspace that is deleted is deleted with
+// it. The others that are unknown are returned unchanged.
 func prune(wanted, previous []plan.Item, data []topology.ID) ([]plan.Item, error) {
 	var kept, deleted []string
 	for i := range previous {
