@@ -111,7 +111,10 @@ func (r *Restore) plan(ctx context.Context) (*Plan, error) {
 	if r.known, err = r.Runtime.Record(ctx); err != nil {
 		return nil, err
 	}
-	p := &Plan{Verified: found, Keys: r.known.Empty()}
+	p := &Plan{Verified: found}
+	if p.Keys, err = r.lacksKeys(ctx); err != nil {
+		return nil, err
+	}
 	if err := errors.Join(r.matches(), r.choose(p)); err != nil {
 		return nil, err
 	}
@@ -121,6 +124,15 @@ func (r *Restore) plan(ctx context.Context) (*Plan, error) {
 		err = r.checkEncryption(ctx)
 	}
 	return p, errors.Join(err, r.Place.Placeable(ctx, r.components(slices.Concat(p.Restored, p.Emptied))))
+}
+
+// lacksKeys reports whether the installation is lost, or this restore was interrupted before it had saved the PKI.
+func (r *Restore) lacksKeys(ctx context.Context) (bool, error) {
+	if r.known.Empty() || r.known.Restoring != r.Name {
+		return r.known.Empty(), nil
+	}
+	state, err := r.Runtime.Store().Load(ctx)
+	return err == nil && len(state.CAs) == 0, err
 }
 
 func (r *Restore) components(ids []topology.ID) []*topology.Component {
@@ -281,21 +293,11 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 		return clierr.New(clierr.Conflict, "rerun the command",
 			"another run has changed the installation in the meantime")
 	}
+	begin := r.begin
 	if p.Keys {
-		if known, err = r.keys(ctx, known); err != nil {
-			return r.fail(stepKeys, err)
-		}
+		begin = r.beginWithKeys
 	}
-	if known.Data == nil { // an empty one is not stored
-		known.Data = map[topology.ID]record.Data{}
-	}
-	known.Restoring = r.Name // until the end, so that no server starts without its data
-	known.Restores++         // a rotation that is in progress writes the restored objects, too
-	known.Awaiting = p.Restored
-	if slices.Contains(p.Restored, topology.ID(topology.RootShard)) {
-		known.Moved = r.moved()
-	}
-	if err := r.Runtime.Keep(ctx, known); err != nil {
+	if known, err = begin(ctx, p, known); err != nil {
 		return err
 	}
 	if err := r.stop(ctx, p); err != nil {
@@ -307,6 +309,40 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	known.Restoring = ""
 	known.Awaiting = nil
 	return r.Runtime.Keep(ctx, known)
+}
+
+// begin records that the restore has begun.
+func (r *Restore) begin(ctx context.Context, p *Plan, known *record.Record) (*record.Record, error) {
+	if known.Data == nil { // an empty one is not stored
+		known.Data = map[topology.ID]record.Data{}
+	}
+	known.Restoring = r.Name // until the end, so that no server starts without its data
+	known.Restores++         // a rotation that is in progress writes the restored objects, too
+	known.Awaiting = p.Restored
+	if slices.Contains(p.Restored, topology.ID(topology.RootShard)) {
+		known.Moved = r.moved()
+	}
+	return known, r.Runtime.Keep(ctx, known)
+}
+
+// beginWithKeys begins the restore of an installation that is lost, and restores its PKI. The record comes first: with
+// the PKI alone, kcpctl up would begin an installation without data.
+func (r *Restore) beginWithKeys(ctx context.Context, p *Plan, live *record.Record) (*record.Record, error) {
+	r.step(stepKeys, run.Running, "")
+	known, lost, err := r.keys(ctx, live)
+	if err != nil {
+		return nil, r.fail(stepKeys, err)
+	}
+	if known, err = r.begin(ctx, p, known); err != nil {
+		return nil, r.fail(stepKeys, err)
+	}
+	if lost != nil {
+		if err := r.Runtime.Store().Save(ctx, lost); err != nil {
+			return nil, r.fail(stepKeys, err)
+		}
+	}
+	r.step(stepKeys, run.Done, known.Installation)
+	return known, nil
 }
 
 // checkEncryption refuses data that is encrypted with a key that the installation no longer has, or that shards do not
@@ -366,30 +402,34 @@ func (r *Restore) checkAuthorities(s *pki.State) error {
 		"--identity FILE, and rerun the command", "%w", err)
 }
 
-// keys restores the PKI, and returns the record of the backup without what describes where data was.
-func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record, error) {
-	r.step(stepKeys, run.Running, "")
+// keys returns the record of the backup without what describes where data was, and the PKI of the backup, or nil if the
+// PKI store has it.
+func (r *Restore) keys(ctx context.Context, live *record.Record) (*record.Record, *pki.State, error) {
 	restored, known, err := Keys(ctx, r.Target, r.manifest, r.Identities)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	state, err := r.Runtime.Store().Load(ctx)
 	if err != nil {
-		return nil, err
+		return nil, nil, err
 	}
 	if len(state.CAs) > 0 {
+		restored = nil
 		if err := known.CheckAuthorities(state, r.Runtime.Store().String()); err != nil {
-			return nil, err
+			return nil, nil, err
 		}
-	} else if err := r.Runtime.Store().Save(ctx, restored); err != nil {
-		return nil, err
+	}
+	if !live.Empty() { // this restore was interrupted before it saved the PKI
+		if restored != nil {
+			err = live.CheckAuthorities(restored, "the backup")
+		}
+		return live, restored, err
 	}
 	known.Data = map[topology.ID]record.Data{}
 	known.Addresses = topology.Addresses{}
 	known.Witnessed = live.Witnessed
 	known.AcceptRestored() // clusters that remain have noted later records
-	r.step(stepKeys, run.Done, known.Installation)
-	return known, nil
+	return known, restored, nil
 }
 
 // moved are the front-proxies that must restart after the shards have registered: until then, the root shard has the

@@ -74,6 +74,7 @@ func TestRestoreContinues(t *testing.T) {
 			if w.record.Restoring == "" {
 				require.False(t, strings.Contains(w.data["shard/alpha"], "secret-of-a-workspace"),
 					"nothing was restored yet")
+				require.Equal(t, lost == 1, w.state == nil, "with the PKI alone, an installation would begin without data")
 			}
 			w.fails = nil
 			require.NoError(t, tryRestore(t, w, m.Name))
