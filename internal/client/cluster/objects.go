@@ -7,7 +7,6 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -135,20 +134,6 @@ var ErrTerminating = errors.New("is being deleted")
 func (c *Client) Terminating() error {
 	return clierr.New(clierr.Failed, "wait until it is gone: "+c.Kubectl("wait --for=delete namespace/"+c.Namespace),
 		"Namespace/%s (%s) %w", c.Namespace, c.Where(), ErrTerminating)
-}
-
-// BeingDeleted is the error for an object of the setup that is being deleted: what an apply changes in it is lost.
-func (c *Client) BeingDeleted(ref plan.Ref, live *unstructured.Unstructured) error {
-	why := ""
-	if all := live.GetFinalizers(); len(all) > 0 {
-		why = "; its finalizers are " + strings.Join(all, ", ")
-	}
-	args := fmt.Sprintf("wait --for=delete %s/%s", strings.ToLower(ref.Kind), ref.Name)
-	if ref.Namespace != "" {
-		args = "-n " + ref.Namespace + " " + args
-	}
-	return clierr.New(clierr.Failed, "wait until it is gone, and rerun the command: "+c.Kubectl(args),
-		"%s (%s) is being deleted%s", ref, c.Where(), why)
 }
 
 // slim removes from an object what kcpctl never reads: its managed fields, about half of the memory that it takes.

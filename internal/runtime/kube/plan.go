@@ -101,8 +101,8 @@ func (p *planner) compare(
 			return it, nil, err
 		}
 	}
-	if isEnding(it.Live) {
-		return it, nil, s.BeingDeleted(it.Ref, it.Live)
+	if err := it.CheckEnding(s.Where(), s.Kubectl); err != nil {
+		return it, nil, err
 	}
 	if k.Shared && it.Live != nil && !older(it.Live, it.Want) {
 		return unchanged(it, it.Live), nil, nil
@@ -137,12 +137,6 @@ func unchanged(it plan.Item, live *unstructured.Unstructured) plan.Item {
 	it.Live = live
 	it.Merged = live
 	return it
-}
-
-// isEnding reports whether an object is being deleted, so that it disappears although an apply succeeds. Volume claims
-// do not count: whether a component may lose them is decided by the record.
-func isEnding(live *unstructured.Unstructured) bool {
-	return live != nil && live.GetDeletionTimestamp() != nil && live.GetKind() != kind.PersistentVolumeClaim.Kind
 }
 
 // isOptionalPatch reports whether an apply failed because the user may not patch the setup's namespace. Its labels are

@@ -100,10 +100,13 @@ func (s *objects) applyOne(ctx context.Context, it plan.Item, force bool, report
 		// A new planner, because it remembers the workspaces that it has read.
 		p := s.planner(force)
 		live, err := p.read(ctx, it.Ref)
-		if err != nil || it.Used && live != nil {
+		if err != nil {
 			return err
 		}
 		it.Live = live
+		if err := it.CheckEnding("", nil); err != nil || it.Used && live != nil {
+			return err
+		}
 		if err := p.fixed(it.Ref, live, it.Want); err != nil {
 			return err
 		}

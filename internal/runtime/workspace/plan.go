@@ -82,6 +82,9 @@ func (p *planner) compare(ctx context.Context, it *plan.Item) ([]plan.Conflict, 
 	if it.Live, err = p.read(ctx, it.Ref); err != nil {
 		return nil, err
 	}
+	if err := it.CheckEnding("", nil); err != nil {
+		return nil, err
+	}
 	if it.Used && it.Live != nil {
 		it.Action = plan.Unchanged
 		return nil, nil

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/desired/diff"
@@ -150,6 +151,29 @@ func TestManualChangesAreShownAndReverted(t *testing.T) {
 		require.ElementsMatch(t, []string{"apply " + name, "apply root:teams/workspaces/team-b"}, w.mustRun(t))
 		require.Empty(t, w.diff(t))
 	})
+}
+
+// An object that is being deleted looks unchanged, and disappears later.
+func TestObjectsThatAreBeingDeletedAreRefused(t *testing.T) {
+	for key, want := range map[string]string{
+		bound:                          "APIBinding/widgets.example.com in " + teamA,
+		"root:teams/workspaces/team-b": "Workspace/team-b in root:teams",
+	} {
+		inWorld(t, teams, func(t *testing.T, w *world) {
+			w.mustRun(t)
+			o := w.below.Kcp.In(key)
+			now := metav1.Now()
+			o.SetDeletionTimestamp(&now)
+			o.SetFinalizers([]string{"example.com/hold"})
+			w.below.Kcp.PutIn(key, o)
+			writes, err := w.run(t)
+			require.EqualError(t, err, want+" is being deleted; its finalizers are example.com/hold")
+			require.Equal(t, "wait until it is gone, and rerun the command", clierr.Hint(err))
+			require.Empty(t, writes)
+			w.below.Kcp.PutIn(key, nil)
+			require.Equal(t, []string{"apply " + key}, w.mustRun(t))
+		})
+	}
 }
 
 func TestForeignObjectsAreRefused(t *testing.T) {
