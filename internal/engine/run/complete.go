@@ -8,9 +8,25 @@ import (
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
+
+// knowsAll refuses to complete what interrupted runs have begun while a registered shard is not in the setup file: it
+// may have logical clusters that are closed, or the original of an incomplete copy that another shard has.
+func (m *mover) knowsAll() error {
+	for _, s := range m.shards {
+		id := topology.ShardID(s.Name)
+		if m.topology.Component(id) == nil {
+			return clierr.New(clierr.Failed, "add it to spec.shards again, and rerun the command; if the shard no "+
+				"longer exists, delete its Shard object in the workspace root: kubectl delete shard "+s.Name,
+				"an earlier run has not finished its moves, and %s is registered and may have workspaces that are "+
+					"closed, but is not in the setup file", id)
+		}
+	}
+	return nil
+}
 
 // complete ends what interrupted runs have begun, and returns the number of moves: moves, also if one of them fails,
 // and logical clusters that are closed without one.

@@ -140,6 +140,9 @@ func (r *Moves) whole(ctx context.Context) (*whole, error) {
 	}
 	if w.bound {
 		begun, err := r.root.Migrating(ctx)
+		if err == nil {
+			err = r.knowsAll()
+		}
 		if err != nil {
 			return nil, err
 		}

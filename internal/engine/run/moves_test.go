@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 const threeShards = minimal + "spec: {shards: [{name: alpha}, {name: beta, labels: {region: eu}}, {name: gamma}]}\n"
@@ -257,6 +258,32 @@ func TestMovesCompleteEarlierOnes(t *testing.T) {
 			livesOn(t, m, "b-id", "gamma")
 		})
 	}
+}
+
+// A shard that is no longer in the setup file can have what an interrupted run has closed, or the original of a copy.
+func TestMovesDoNotContinueWithoutAShard(t *testing.T) {
+	inWorld(t, threeShards, func(t *testing.T, w *world) {
+		moves, m := w.moving(t, run.Balanced{},
+			fakekcp.Cluster{Path: "root:a", Shard: "alpha", Phase: "Ready"},
+			fakekcp.Cluster{Path: "root:a", Shard: "beta", Phase: "Unavailable", Annotations: map[string]string{"kcpctl.dev/moving": "beta"}},
+		)
+		m.Bind()
+		removal := w.removal(t)
+		removal.Drain, removal.Names = true, []string{"gamma"}
+		without := topologytest.Build(t, strings.Replace(threeShards, "{name: alpha}, ", "", 1))
+		moves.Topology, removal.Topology = without, without
+		for _, again := range []func(context.Context) error{moves.Run, removal.Run} {
+			err := again(t.Context())
+			requireError(t, err, clierr.Failed, "an earlier run has not finished its moves, and shard/alpha is registered "+
+				"and may have workspaces that are closed, but is not in the setup file")
+			require.Contains(t, clierr.Hint(err), "kubectl delete shard alpha")
+			closed, on := m.On("a-id")
+			require.Equal(t, []string{"alpha", "beta"}, on)
+			require.Equal(t, "Unavailable", closed.Phase)
+		}
+		w.rt.Kcp.Unregister("alpha")
+		require.NoError(t, moves.Run(t.Context()), "the shard no longer exists")
+	})
 }
 
 // The rotation of the encryption key needs moves that have begun to end. No other move begins meanwhile.

@@ -232,7 +232,10 @@ func (x *removal) release(ctx context.Context) error {
 	}
 	if x.Drain {
 		begun, err := x.mover.root.MigrationBound(ctx)
-		if err == nil && !begun {
+		switch {
+		case err == nil && begun:
+			err = x.mover.knowsAll()
+		case err == nil:
 			err = x.mover.mayBegin(len(x.clusters))
 		}
 		if err != nil {
