@@ -55,6 +55,25 @@ func (e Encryption) Encrypts(resource string, wanted []string) bool {
 	return slices.Contains(wanted, resource) && slices.Contains(e.Resources, resource)
 }
 
+// PreviousKMS returns the names of the KMS that a setup no longer has, and that have encrypted objects which may not be
+// written again yet.
+func (e Encryption) PreviousKMS(wanted *v1alpha1.Encryption) []string {
+	now := ""
+	if wanted != nil && wanted.KMS != nil {
+		now = wanted.KMS.Name
+	}
+	var keys, out []string
+	if len(e.Resources) > 0 {
+		keys = append(keys, e.Key)
+	}
+	for _, key := range append(keys, e.Previous) {
+		if k := e.KMS[key]; k.Endpoint != "" && k.Name != now && !slices.Contains(out, k.Name) {
+			out = append(out, k.Name)
+		}
+	}
+	return out
+}
+
 // EncryptionKeyName returns the name of a key, which is stored with each object that the key has encrypted.
 func EncryptionKeyName(key string) string { return EncryptionKeyWith(fingerprint([]byte(key))) }
 

@@ -111,16 +111,29 @@ func TestKMS(t *testing.T) {
 	require.Equal(t, "unix:///run/new.sock", moved.KMS[key].Endpoint)
 	require.Equal(t, PhaseNone, moved.Phase)
 	require.Equal(t, "unix:///run/kms.sock", first.Encryption.KMS[key].Endpoint, "the state from before is as it was")
+	previous := func(s *State, text string) []string {
+		return s.Encryption.PreviousKMS(topologytest.Build(t, text).Setup.Spec.Encryption)
+	}
+	require.Empty(t, previous(first, withKMS))
+	for _, text := range []string{secrets, plain, otherKMS} {
+		require.Equal(t, []string{"kms"}, previous(at(text, first), text))
+	}
 	require.Equal(t, first.Encryption, at(plain, first).Encryption, "what is encrypted can still be read")
 
 	s := at(secrets, first)
 	require.Equal(t, PhaseDistribute, s.Encryption.Phase)
 	require.Equal(t, key, s.Encryption.Key)
 	require.Equal(t, s, at(secrets, s), "once")
-	for range 2 {
-		s = advance(t, topologytest.Build(t, secrets), EncryptionRotation{}, s)
-	}
+	s = advance(t, topologytest.Build(t, secrets), EncryptionRotation{}, s)
+	require.Equal(t, []string{"kms"}, previous(s, secrets), "objects may still be stored as before")
+	s = advance(t, topologytest.Build(t, secrets), EncryptionRotation{}, s)
 	require.Equal(t, Encryption{Key: s.Encryption.Key, Resources: []string{"secrets"}}, s.Encryption, "nothing needs the KMS")
+	require.Empty(t, previous(s, secrets))
+	ended := first
+	for range 3 {
+		ended = advance(t, topologytest.Build(t, plain), EncryptionRotation{}, ended)
+	}
+	require.Empty(t, previous(ended, plain), "nothing is encrypted any more")
 	require.Equal(t, "k8s:enc:secretbox:v1:"+EncryptionKeyName(s.Encryption.Key)+":",
 		string(s.Encryption.EncryptedWith(s.Encryption.Key)))
 }
@@ -143,6 +156,7 @@ func TestAKMSThatHasEncryptedNothingIsLeft(t *testing.T) {
 			left := ensure(t, tp, s, now()).State
 			require.Equal(t, s.Fingerprints(), left.Fingerprints())
 			require.Equal(t, "kms", s.Encryption.KMS[next].Name, "the state from before is as it was")
+			require.NotContains(t, left.Encryption.PreviousKMS(tp.Setup.Spec.Encryption), "kms")
 			for _, last := range []*State{left, advance(t, tp, EncryptionRotation{}, s)} {
 				for key, k := range last.Encryption.KMS {
 					require.Equal(t, "other", k.Name, key)

@@ -3,6 +3,7 @@ package run_test
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -14,6 +15,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -339,6 +342,77 @@ func TestALostEncryptionKeyIsNotReplaced(t *testing.T) {
 				rotate, _ := w.encryption()
 				require.NoError(t, rotate.Run(t.Context()), "and it can be rotated")
 			})
+		})
+	}
+}
+
+// The home cluster is lost, and the key was rotated after its last backup. The other cluster has the present key, with
+// which its objects are encrypted, and the data of the backup needs the previous one.
+func TestAnEncryptionKeyThatIsOlderThanTheOneOfAnotherCluster(t *testing.T) {
+	text := strings.Replace(twoClusters, "spec:\n", "spec:\n  encryption: {}\n", 1)
+	for name, restored := range map[string]func(w *world){
+		"the Secrets were restored": func(w *world) { w.up.Options.AllowRestoredRecord = true },
+		"kcpctl restore": func(w *world) {
+			w.rt.SetRecord(func(r *record.Record) *record.Record { r.Serial += 100; return r })
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			inWorld(t, text, func(t *testing.T, w *world) {
+				w.mustRun(t)
+				haveSecret(w.rt.Kcp)
+				backup, first := w.rt.Backup(), w.rt.PKI().Encryption.Key
+				rotate, _ := w.encryption()
+				require.NoError(t, rotate.Run(t.Context()))
+				present := w.rt.PKI().Encryption.Key
+				objects, err := w.rt.Objects(t.Context())
+				require.NoError(t, err)
+				onHome := slices.DeleteFunc(objects, func(it plan.Item) bool { return it.Cluster != "eu" })
+				require.NoError(t, w.rt.Delete(t.Context(), onHome))
+				backup()
+				restored(w)
+
+				_, err = w.run(t)
+				require.ErrorContains(t, err, "shards encrypt with keys that memory does not have")
+				require.ErrorContains(t, err, "demo-encryption on cluster us: "+pki.EncryptionKeyName(present))
+				require.Contains(t, clierr.Hint(err), "kcpctl up --replace-authorities")
+				require.Equal(t, []string{first}, w.rt.PKI().Encryption.Keys())
+
+				w.up.Options.ReplaceAuthorities = true
+				w.mustRun(t)
+				e := w.rt.PKI().Encryption
+				require.Equal(t, []string{present, first}, e.Keys(), "both of them decrypt")
+				require.Equal(t, pki.PhaseSwitch, e.Phase, "until all objects are written again")
+				w.up.Options.ReplaceAuthorities, w.up.Options.AllowRestoredRecord = false, false
+				require.True(t, w.mustRun(t).Plan.Empty())
+				written := len(w.rt.Kcp.Requests(rewritten))
+				rotate, _ = w.encryption()
+				require.NoError(t, rotate.Run(t.Context()))
+				require.Len(t, w.rt.Kcp.Requests(rewritten), written+len(w.top.Shards()))
+				require.Equal(t, []string{present}, w.rt.PKI().Encryption.Keys())
+				require.True(t, w.mustRun(t).Plan.Empty())
+			})
+		})
+	}
+}
+
+// Another provider takes effect only while the previous KMS answers. An installation whose KMS is lost can be left.
+func TestAKMSThatIsLost(t *testing.T) {
+	const withKMS = minimal + "spec: {encryption: {kms: {endpoint: unix:///run/kms.sock}}, shards: [{name: alpha}]}\n"
+	const note = `objects are still encrypted with the KMS "kms", which the setup no longer has`
+	for _, text := range []string{encrypted, sharded} {
+		inWorld(t, withKMS, func(t *testing.T, w *world) {
+			w.mustRun(t)
+			require.NotContains(t, strings.Join(w.of(""), "\n"), note)
+			w.use(topologytest.Build(t, text))
+			w.rt.States("root-shard", ready.State{Replicas: 1, Reason: "readiness probe failed"})
+			w.up.Options.Timeout = time.Minute
+			_, err := w.run(t)
+			require.Equal(t, clierr.NotReady, clierr.Code(err))
+			require.Contains(t, strings.Join(w.of(""), "\n"), note)
+			require.NoError(t, w.down(t, true))
+			w.rt.States("root-shard", ready.State{Ready: true, Replicas: 1})
+			w.mustRun(t)
+			require.Empty(t, w.rt.PKI().Encryption.KMS)
 		})
 	}
 }

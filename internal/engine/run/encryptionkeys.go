@@ -45,6 +45,19 @@ func (p *preparation) recoverKeys(ctx context.Context, loaded *pki.State) (*pki.
 	return out, err
 }
 
+// notePreviousKMS says what still needs a KMS that the setup no longer has: without it, no shard becomes ready, so that
+// a KMS that is lost cannot be replaced.
+func (p *preparation) notePreviousKMS() {
+	if p.again || p.quiet {
+		return
+	}
+	for _, name := range p.desired.PKI.State.Encryption.PreviousKMS(p.Topology.Setup.Spec.Encryption) {
+		p.note(fmt.Sprintf("objects are still encrypted with the KMS %q, which the setup no longer has: its plugin "+
+			"must answer until kcpctl encryption rotate has ended. If the KMS is lost for good, so is what it has "+
+			"encrypted: see Encrypt with a KMS in docs/operations.md", name))
+	}
+}
+
 // encryptionInUse returns the keys of the shards of each cluster, and the Secrets that have them, except for clusters
 // that are excluded.
 func (p *preparation) encryptionInUse(ctx context.Context) (all []pki.EncryptionInUse, places []string, err error) {

@@ -132,6 +132,7 @@ func (p *preparation) certificates(ctx context.Context) (err error) {
 		!p.again && !p.quiet {
 		p.note(lost + "; " + next)
 	}
+	p.notePreviousKMS()
 	return nil
 }
 
