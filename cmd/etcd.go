@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -54,8 +55,9 @@ func newEtcdMembersCmd(env *Env) *cobra.Command {
 		Use:   "members [NAME]",
 		Short: "List the members of managed etcds, and their health",
 		Long: `Query every member of the setup's managed etcds, or of one etcd, through the cluster's API
-server. A member is healthy if it can read what a majority of the members has agreed on. The exit code is 5 if
-a cluster with members cannot be reached.`,
+server. A member is healthy if it can read what a majority of the members has agreed on. With an alarm, an etcd
+accepts no writes: NOSPACE of a healthy member, or CORRUPT of a member that replace-member replaces. The exit
+code is 5 if a cluster with members cannot be reached.`,
 		Example: `  kcpctl etcd members
   kcpctl etcd members root`,
 		Args: maxArgs(1),
@@ -140,8 +142,11 @@ func (o *etcdMembersOptions) print(all []run.EtcdMember) {
 		if m.DBSize > 0 {
 			size = resource.NewQuantity(m.DBSize>>20<<20, resource.BinarySI).String()
 		}
-		if !m.Healthy {
+		switch {
+		case !m.Healthy:
 			health = out.Red("no: " + m.Reason)
+		case len(m.Alarms) > 0:
+			health = out.Yellow("yes, alarm " + strings.Join(m.Alarms, ", "))
 		}
 		rows = append(rows, []string{string(m.Etcd), m.Pod, id, yesNo(m.Leader), yesNo(m.Learner), size, health})
 	}
@@ -162,10 +167,11 @@ func newReplaceMemberCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "replace-member POD",
 		Short: "Replace a member of a managed etcd that has lost its data",
-		Long: `Replace a member that cannot recover, because its volume is lost or damaged or because it had none.
-kcpctl removes the member from its etcd and adds it again, and deletes its pod and volume. The
-new pod gets the data from the other members, which keep serving. A majority of the members must be
-healthy. Rerun the command to continue after an interruption.`,
+		Long: `Replace a member that cannot recover, because its volume is lost or damaged or because it had none,
+or whose data differs from that of the others (alarm CORRUPT). kcpctl removes the member from its etcd,
+disarms that alarm, adds the member again, and deletes its pod and volume. The new pod gets the data from the
+other members, which keep serving. A majority of the members must be healthy. Rerun the command to continue
+after an interruption.`,
 		Example:           "  kcpctl etcd replace-member demo-etcd-root-1",
 		Args:              oneArg("pod"),
 		RunE:              withArg(&o.pod, o.run),

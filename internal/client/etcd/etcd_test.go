@@ -153,3 +153,20 @@ func TestClientGivesUp(t *testing.T) {
 	e.Stop(0)
 	require.EqualError(t, client(t, e, c, s).Read(t.Context()), "connect to demo-etcd-root-0: connection refused")
 }
+
+func TestAlarms(t *testing.T) {
+	e, c, s := world(t)
+	api, ctx := client(t, e, c, s, c.ClientHost()), t.Context()
+	e.Raise(etcd.AlarmNoSpace, 0)
+	e.Raise(etcd.AlarmCorrupt, 1)
+	e.RaiseUnknown(etcd.AlarmCorrupt)
+	want := []etcd.Alarm{{Type: "CORRUPT", Member: 2}, {Type: "CORRUPT"}, {Type: "NOSPACE", Member: 1}}
+	status, err := api.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want, status.Alarms)
+	require.Empty(t, status.Errors)
+	require.NoError(t, api.DisarmCorrupt(ctx, 2))
+	status, err = api.Status(ctx)
+	require.NoError(t, err)
+	require.Equal(t, want[1:], status.Alarms)
+}

@@ -3,6 +3,8 @@ package etcd
 import (
 	"context"
 	"fmt"
+	"strconv"
+	"strings"
 )
 
 // Member is a member as the cluster knows it.
@@ -21,8 +23,23 @@ type Status struct {
 	Version        string
 	DBSize         int64
 	Learner        bool
-	// Errors are its alarms.
+	// Alarms are the alarms of the whole etcd, as this member knows them.
+	Alarms []Alarm
+	// Errors are further problems of the member, such as a missing leader.
 	Errors []string
+}
+
+// The types of alarms.
+const (
+	AlarmNoSpace = "NOSPACE"
+	AlarmCorrupt = "CORRUPT"
+)
+
+// Alarm makes all members of an etcd refuse writes until it is disarmed. They still elect a leader, and read.
+type Alarm struct {
+	Type string
+	// Member is the ID of the member that has raised it or that is corrupt, or 0 if etcd does not know which one is.
+	Member uint64
 }
 
 // Members returns the members. It fails without a quorum.
@@ -84,12 +101,38 @@ func (c *Client) Status(ctx context.Context) (Status, error) {
 		case 4:
 			s.Leader = number
 		case 8:
-			s.Errors = append(s.Errors, string(content))
+			s.addError(string(content))
 		case 10:
 			s.Learner = number != 0
 		}
 		return nil
 	})
+}
+
+// addError adds an error of a status: etcd reports alarms as text (etcd: server/etcdserver/api/v3rpc/maintenance.go).
+func (s *Status) addError(text string) {
+	var a Alarm
+	for _, word := range strings.Fields(text) {
+		switch name, value, _ := strings.Cut(word, ":"); name {
+		case "alarm":
+			a.Type = value
+		case "memberID":
+			a.Member, _ = strconv.ParseUint(value, 10, 64)
+		}
+	}
+	if a.Type == "" {
+		s.Errors = append(s.Errors, text)
+		return
+	}
+	s.Alarms = append(s.Alarms, a)
+}
+
+// DisarmCorrupt disarms the alarm that the data of a member is corrupt.
+func (c *Client) DisarmCorrupt(ctx context.Context, member uint64) error {
+	const deactivate, corrupt = 2, 2
+	_, err := c.call(ctx, "Maintenance/Alarm",
+		appendUint(appendUint(appendUint(nil, 1, deactivate), 2, member), 3, corrupt))
+	return err
 }
 
 // Read makes a linearizable read, as clients do. It succeeds if the member is connected to a quorum and has caught up.

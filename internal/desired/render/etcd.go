@@ -48,8 +48,7 @@ func (w *workload) setEtcd(c *topology.Component) {
 
 // setEtcdProbes sets probes that run the etcdctl of the image: the kubelet has no client certificate, and a port
 // without one would expose the metrics to the whole pod network. A member is alive while it can read its own data, so
-// that it does not restart because others are down. It is ready while linearizable reads work: learners, and members
-// with corrupt data, refuse them.
+// that it does not restart because others are down. It is ready while linearizable reads work, which learners refuse.
 func (w *workload) setEtcdProbes() {
 	probe := func(consistency string, period, timeout, failures int) dict {
 		return dict{

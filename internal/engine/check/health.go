@@ -25,7 +25,8 @@ var Health = []Check{
 		Explanation: "Every kcp server is asked for /readyz?verbose, and every managed etcd for /health, through " +
 			"the runtime: by port-forward on a cluster. The failing parts are listed.",
 		Fix: "see kcpctl logs COMPONENT: the failing part logs the reason; for ALARM NOSPACE of an etcd, see " +
-			"kcpctl explain KCP103",
+			"kcpctl explain KCP103; for ALARM CORRUPT, kcpctl etcd members shows the member, which kcpctl etcd " +
+			"replace-member POD replaces",
 	},
 	{
 		ID: "KCP103", Category: catComponents, Title: "managed etcds have room",

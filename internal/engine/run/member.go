@@ -47,7 +47,12 @@ type EtcdMember struct {
 	DBSize int64 `json:"dbSize,omitempty"`
 	// Reason is why it is not healthy.
 	Reason string `json:"reason,omitempty"`
+	// Alarms make the whole etcd refuse writes: NOSPACE, which a healthy member raises, and CORRUPT.
+	Alarms []string `json:"alarms,omitempty"`
 }
+
+// reasonCorrupt is why a member with other data than the others is not healthy.
+const reasonCorrupt = "alarm " + etcd.AlarmCorrupt + ": its data differs from that of the other members"
 
 // Members lists the members of managed etcds.
 type Members struct {
@@ -62,6 +67,8 @@ type census struct {
 	members []EtcdMember
 	// known are the members as a majority knows them; empty without a majority.
 	known []etcd.Member
+	// alarms are those that any member knows.
+	alarms []etcd.Alarm
 }
 
 // healthy counts the healthy members.
@@ -100,6 +107,7 @@ func (m *Members) ask(ctx context.Context, state *pki.State, c *topology.Compone
 	type answer struct {
 		member EtcdMember
 		list   []etcd.Member
+		alarms []etcd.Alarm
 		err    error
 	}
 	answers := parallel.Map(len(pods), pods, func(pod string) (a answer) {
@@ -110,7 +118,7 @@ func (m *Members) ask(ctx context.Context, state *pki.State, c *topology.Compone
 			return a
 		}
 		defer client.Close()
-		a.member.examine(ctx, client)
+		a.alarms = a.member.examine(ctx, client)
 		a.list, _ = client.Members(ctx) // a member without a majority does not know them
 		return a
 	})
@@ -126,8 +134,14 @@ func (m *Members) ask(ctx context.Context, state *pki.State, c *topology.Compone
 		if a.list != nil && (s.known == nil || a.member.Leader) {
 			s.known = a.list
 		}
+		for _, alarm := range a.alarms {
+			if !slices.Contains(s.alarms, alarm) {
+				s.alarms = append(s.alarms, alarm)
+			}
+		}
 	}
 	s.compare(c)
+	s.blame()
 	return s, nil
 }
 
@@ -148,12 +162,13 @@ func (m *Members) connector(state *pki.State, c *topology.Component) (func(pod s
 	}, nil
 }
 
-// examine asks a member for its state.
-func (m *EtcdMember) examine(ctx context.Context, client *etcd.Client) {
+// examine asks a member for its state, and returns the alarms of the etcd. An alarm does not make a member unhealthy by
+// itself: all members report the alarms of any, and have a majority and a leader nevertheless.
+func (m *EtcdMember) examine(ctx context.Context, client *etcd.Client) []etcd.Alarm {
 	status, err := client.Status(ctx)
 	if err != nil {
 		m.Reason = FirstLine(err)
-		return
+		return nil
 	}
 	m.ID, m.DBSize, m.Learner = memberID(status.Member), status.DBSize, status.Learner
 	m.Leader = status.Leader != 0 && status.Leader == status.Member
@@ -165,6 +180,7 @@ func (m *EtcdMember) examine(ctx context.Context, client *etcd.Client) {
 	default:
 		m.Healthy = true
 	}
+	return status.Alarms
 }
 
 // compare compares the reports of members about themselves with the list of members that a majority knows.
@@ -186,19 +202,46 @@ func (s *census) compare(c *topology.Component) {
 	}
 }
 
+// blame adds the alarms to the members that they name. One that names no member is about all of them: etcd does not
+// know which one is corrupt, or the member was removed. Only a member that is named as corrupt is unhealthy.
+func (s *census) blame() {
+	for _, alarm := range s.alarms {
+		at := slices.IndexFunc(s.members, func(m EtcdMember) bool { return m.ID == memberID(alarm.Member) })
+		for i := range s.members {
+			if m := &s.members[i]; (at < 0 || at == i) && !slices.Contains(m.Alarms, alarm.Type) {
+				m.Alarms = append(m.Alarms, alarm.Type)
+			}
+		}
+		if at >= 0 && alarm.Type == etcd.AlarmCorrupt {
+			s.members[at].Healthy, s.members[at].Reason = false, reasonCorrupt
+		}
+	}
+	for _, m := range s.members {
+		slices.Sort(m.Alarms)
+	}
+}
+
+// corrupt reports whether a member may have other data than the others.
+func (m EtcdMember) corrupt() bool { return slices.Contains(m.Alarms, etcd.AlarmCorrupt) }
+
 // memberID formats an ID as etcdctl does.
 func memberID(id uint64) string { return fmt.Sprintf("%x", id) }
 
 // noMajority is the error of what needs a majority of the members.
 func noMajority(c *topology.Component, s *census) error {
 	var why []string
+	start := ""
 	for _, m := range s.members {
-		if !m.Healthy {
-			why = append(why, fmt.Sprintf("\n    %s: %s", m.Pod, m.Reason))
+		if m.Healthy {
+			continue
+		}
+		why = append(why, fmt.Sprintf("\n    %s: %s", m.Pod, m.Reason))
+		if !m.corrupt() {
+			start = "start the other members first: see kcpctl logs " + string(c.ID()) + "; if their data is lost, "
 		}
 	}
-	return clierr.New(clierr.Failed, "start the other members first: see kcpctl logs "+string(c.ID())+
-		"; if their data is lost, "+bringBack(c, slices.ContainsFunc(s.members, EtcdMember.hasData)),
+	kept := slices.ContainsFunc(s.members, func(m EtcdMember) bool { return m.hasData() && !m.corrupt() })
+	return clierr.New(clierr.Failed, start+bringBack(c, kept),
 		"%s has no majority: %d of %d members are healthy%s", c.ID(), s.healthy(), c.Replicas, strings.Join(why, ""))
 }
 
@@ -235,11 +278,20 @@ func (m *Members) Client(ctx context.Context, c *topology.Component) (client *et
 	if best.worth() == 0 {
 		return nil, nil, noMajority(c, s)
 	}
-	if !best.Healthy {
-		doubt = fmt.Errorf("%s has no majority: %s may lack the last writes", c.ID(), best.Pod)
-	}
 	client, err = connect(best.Pod)
-	return client, doubt, err
+	return client, best.doubt(), err
+}
+
+// doubt is why a copy of the data of a member may not be what the etcd has acknowledged, or nil.
+func (m EtcdMember) doubt() error {
+	switch {
+	case m.corrupt():
+		return fmt.Errorf("%s has the alarm %s: the data of %s may differ from that of its other members", m.Etcd,
+			etcd.AlarmCorrupt, m.Pod)
+	case !m.Healthy:
+		return fmt.Errorf("%s has no majority: %s may lack the last writes", m.Etcd, m.Pod)
+	}
+	return nil
 }
 
 // hasData reports whether a member answers, and has all data that it has acknowledged.
@@ -250,10 +302,12 @@ func (m EtcdMember) worth() int {
 	switch {
 	case !m.hasData():
 		return 0
-	case !m.Healthy:
+	case !m.Healthy && m.corrupt():
 		return 1
-	case m.Leader:
+	case !m.Healthy:
 		return 2
+	case m.Leader:
+		return 3
 	}
-	return 3
+	return 4
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -87,6 +88,57 @@ func TestMembersAreListed(t *testing.T) {
 			require.False(t, m.Healthy)
 			require.NotEmpty(t, m.Reason)
 		}
+	})
+}
+
+// An alarm is not a lost majority: all members report it, and only a member that it names as corrupt is unhealthy.
+func TestAlarmsOfMembers(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		healthy := func() (out []bool) {
+			for _, m := range w.members() {
+				out = append(out, m.Healthy)
+			}
+			return out
+		}
+		w.etcd.Raise(etcd.AlarmNoSpace, 1)
+		require.Equal(t, []bool{true, true, true}, healthy())
+		require.Empty(t, w.members()[0].Alarms)
+		require.Equal(t, []string{"NOSPACE"}, w.members()[1].Alarms)
+		w.etcd.Raise(etcd.AlarmCorrupt, 2)
+		require.Equal(t, []bool{true, true, false}, healthy())
+		require.Equal(t, "alarm CORRUPT: its data differs from that of the other members", w.members()[2].Reason)
+		client, doubt, err := w.replace.Client(t.Context(), w.c)
+		require.NoError(t, err)
+		client.Close()
+		require.NoError(t, doubt, "a member that is not corrupt has everything")
+		w.etcd.RaiseUnknown(etcd.AlarmCorrupt)
+		require.Equal(t, []bool{true, true, false}, healthy())
+		require.Equal(t, []string{"CORRUPT", "NOSPACE"}, w.members()[1].Alarms)
+		client, doubt, err = w.replace.Client(t.Context(), w.c)
+		require.NoError(t, err)
+		client.Close()
+		require.ErrorContains(t, doubt, "etcd/root has the alarm CORRUPT: the data of demo-etcd-root-")
+	})
+}
+
+// The alarm of a member that is no longer one would keep the others from writing.
+func TestReplaceMemberThatIsCorrupt(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Raise(etcd.AlarmCorrupt, 1)
+		w.etcd.Raise(etcd.AlarmNoSpace, 0)
+		failed := false
+		w.etcd.On(func(call string) error {
+			if call == "disarm" && !failed {
+				failed = true
+				return errors.New("etcdserver: request timed out")
+			}
+			return nil
+		})
+		require.NoError(t, w.replace.Run(t.Context()), "it is repeated, although the member is removed by then")
+		w.whole()
+		require.Equal(t, []string{"hold", "remove", "disarm", "empty", "add", "join", "release"}, w.etcd.Calls())
+		require.Equal(t, []string{"NOSPACE"}, w.members()[0].Alarms, "its quota is still reached")
+		require.Empty(t, w.members()[1].Alarms)
 	})
 }
 
@@ -169,6 +221,17 @@ func TestReplaceMemberRefuses(t *testing.T) {
 		"an etcd without a majority": {
 			text: threeMembers, lose: func(e *fakeetcd.Etcd) { e.Lose(1); e.Stop(2) },
 			want: "etcd/root has no majority: 0 of 3 members are healthy\n    demo-etcd-root-0: etcdserver: request timed out",
+			hint: "bring it back with kcpctl restore BACKUP --shard root",
+		},
+		"corrupt members": {
+			text: threeMembers,
+			lose: func(e *fakeetcd.Etcd) { e.Raise(etcd.AlarmCorrupt, 1); e.Raise(etcd.AlarmCorrupt, 2) },
+			want: "etcd/root has no majority: 1 of 3 members are healthy\n    demo-etcd-root-1: alarm CORRUPT: its data",
+			hint: "with kcpctl backup create --shard root, and bring it back with kcpctl restore BACKUP --shard root",
+		},
+		"a corrupt member that is not known": {
+			text: threeMembers, lose: func(e *fakeetcd.Etcd) { e.RaiseUnknown(etcd.AlarmCorrupt) },
+			want: "etcd/root has the alarm CORRUPT, which names none of its members",
 			hint: "bring it back with kcpctl restore BACKUP --shard root",
 		},
 		"an etcd of one member": {

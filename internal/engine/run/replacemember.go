@@ -183,8 +183,7 @@ func (r *ReplaceMember) inspect(ctx context.Context) (known []etcd.Member, done 
 		if err != nil || env != nil {
 			return nil, err == nil, err
 		}
-		return nil, false, clierr.New(clierr.Failed, "kcpctl etcd members shows the state of each member",
-			"%s is healthy: it is not replaced", r.pod())
+		return nil, false, r.isHealthy(s.members[r.Index])
 	}
 	if s.healthy() <= int(r.Etcd.Replicas)/2 || len(s.known) == 0 {
 		return nil, false, noMajority(r.Etcd, s)
@@ -192,6 +191,17 @@ func (r *ReplaceMember) inspect(ctx context.Context) (known []etcd.Member, done 
 	r.step(stepMembers, Done, fmt.Sprintf("%d of %d are healthy; %s: %s",
 		s.healthy(), r.Etcd.Replicas, r.pod(), s.members[r.Index].Reason))
 	return s.known, false, nil
+}
+
+// isHealthy refuses to replace a healthy member.
+func (r *ReplaceMember) isHealthy(m EtcdMember) error {
+	if m.corrupt() {
+		return clierr.New(clierr.Failed, bringBack(r.Etcd, false),
+			"%s has the alarm %s, which names none of its members: which one is corrupt is not known, and %s is not "+
+				"replaced", r.Etcd.ID(), etcd.AlarmCorrupt, r.pod())
+	}
+	return clierr.New(clierr.Failed, "kcpctl etcd members shows the state of each member",
+		"%s is healthy: it is not replaced", r.pod())
 }
 
 // remove removes the member under its old ID, and under the one that an interrupted run may have added.
@@ -208,8 +218,31 @@ func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
 				return err
 			}
 		}
-		return nil
+		return disarmRemoved(ctx, client)
 	})
+}
+
+// disarmRemoved disarms the alarms that the data of members is corrupt which the etcd no longer has: the others refuse
+// all writes until then. An alarm that names no member is kept, because any of them can be corrupt.
+func disarmRemoved(ctx context.Context, client *etcd.Client) error {
+	status, err := client.Status(ctx)
+	if err != nil {
+		return err
+	}
+	now, err := client.Members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, a := range status.Alarms {
+		is := func(m etcd.Member) bool { return m.ID == a.Member }
+		if a.Type != etcd.AlarmCorrupt || a.Member == 0 || slices.ContainsFunc(now, is) {
+			continue
+		}
+		if err := client.DisarmCorrupt(ctx, a.Member); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // empty deletes the data that the member still has under its old ID.

@@ -34,6 +34,8 @@ type Etcd struct {
 	hook    func(call string) error
 	forgot  []string
 	keys    keys
+	// alarms are the IDs of members by the type of the alarm that names them; 0 names none.
+	alarms map[string][]uint64
 	// snapshot is what the members send. They stop after breaksAfter bytes, unless that is zero.
 	snapshot    []byte
 	breaksAfter int
@@ -89,6 +91,21 @@ func (e *Etcd) Stop(i int32) {
 	e.pods[i].stopped = true
 }
 
+// Raise raises an alarm of a member.
+func (e *Etcd) Raise(alarm string, i int32) { e.raise(alarm, e.pods[i].id) }
+
+// RaiseUnknown raises an alarm that names no member.
+func (e *Etcd) RaiseUnknown(alarm string) { e.raise(alarm, 0) }
+
+func (e *Etcd) raise(alarm string, id uint64) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.alarms == nil {
+		e.alarms = map[string][]uint64{}
+	}
+	e.alarms[alarm] = append(e.alarms[alarm], id)
+}
+
 // On sets a function that is called before each write. The write returns its error.
 func (e *Etcd) On(hook func(call string) error) {
 	e.mu.Lock()
@@ -96,7 +113,7 @@ func (e *Etcd) On(hook func(call string) error) {
 	e.hook = hook
 }
 
-// Calls returns the writes: "hold", "remove", "empty", "add", "join", "release".
+// Calls returns the writes: "hold", "remove", "disarm", "empty", "add", "join", "release".
 func (e *Etcd) Calls() []string {
 	e.mu.Lock()
 	defer e.mu.Unlock()

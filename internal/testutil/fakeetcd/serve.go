@@ -6,7 +6,9 @@ import (
 	"encoding/binary"
 	"io"
 	"log"
+	"maps"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -134,6 +136,13 @@ func (e *Etcd) do(p *pod, method string, request []byte) (message []byte, code i
 				break
 			}
 		}
+	case "Maintenance/Alarm":
+		id, _ := binary.Uvarint(messageOf(request)[2])
+		if err := e.change("disarm"); err != nil {
+			return nil, unavailable, err.Error()
+		}
+		const corrupt = "CORRUPT" // kcpctl disarms no other type
+		e.alarms[corrupt] = slices.DeleteFunc(e.alarms[corrupt], func(of uint64) bool { return of == id })
 	case "Cluster/MemberAdd":
 		url := string(request[2:])
 		for _, m := range e.members {
@@ -159,7 +168,17 @@ func (e *Etcd) status(p *pod) []byte {
 	}
 	out := content(nil, 1, number(nil, 2, p.id))
 	out = content(out, 2, []byte("3.6.16"))
-	return number(number(out, 3, sizeOfDatabase), 4, leader)
+	out = number(number(out, 3, sizeOfDatabase), 4, leader)
+	for _, alarm := range slices.Sorted(maps.Keys(e.alarms)) {
+		for _, id := range e.alarms[alarm] { // in the text format of protocol buffers, which omits zeros
+			text := "alarm:" + alarm + " "
+			if id != 0 {
+				text = "memberID:" + strconv.FormatUint(id, 10) + " " + text
+			}
+			out = content(out, 8, []byte(text))
+		}
+	}
+	return out
 }
 
 func number(b []byte, field int, v uint64) []byte {
