@@ -1,6 +1,7 @@
 package topology
 
 import (
+	"cmp"
 	"crypto/sha256"
 	"encoding/base64"
 	"fmt"
@@ -62,12 +63,12 @@ const (
 )
 
 // Selector returns the labels that select a component's pods. They never change during the life of a component.
-func (c *Component) Selector() map[string]string {
-	name := c.Name
-	if name == "" {
-		name = string(c.Kind)
-	}
-	return map[string]string{LabelSetup: c.Setup, LabelComponent: string(c.Kind), LabelName: name}
+func (c *Component) Selector() map[string]string { return SelectorOf(c.Setup, c.Kind, c.Name) }
+
+// SelectorOf returns the labels that all objects of a component have. Without a name, it has its kind as the name: an
+// empty value would select nothing.
+func SelectorOf(setup string, k Kind, name string) map[string]string {
+	return map[string]string{LabelSetup: setup, LabelComponent: string(k), LabelName: cmp.Or(name, string(k))}
 }
 
 // Labels returns the labels of every object of a component.

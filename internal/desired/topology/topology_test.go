@@ -275,6 +275,7 @@ func TestLabelsNameTheComponent(t *testing.T) {
 			require.Equal(t, c.ID(), topology.IDFromLabels(c.Labels()))
 			require.Equal(t, c.Kind, c.ID().Kind())
 			require.Subset(t, c.Labels(), c.Selector())
+			require.Equal(t, c.Selector(), topology.SelectorOf(c.Setup, c.ID().Kind(), c.ID().Name()), c.ID())
 		}
 	}
 	require.Equal(t, map[string]string{

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"strings"
 
+	"k8s.io/apimachinery/pkg/labels"
+
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -178,8 +180,7 @@ func (p *purger) purgeObjects(ctx context.Context, cl *cluster.Client) error {
 
 // purgeData deletes the volumes of a component, which pods must no longer use.
 func (p *purger) purgeData(ctx context.Context, id topology.ID) error {
-	component := fmt.Sprintf("%s,%s=%s,%s=%s",
-		selector(p.topology), topology.LabelComponent, id.Kind(), topology.LabelName, id.Name())
+	component := labels.SelectorFromSet(topology.SelectorOf(p.topology.Name, id.Kind(), id.Name())).String()
 	return p.clusters.everywhere(ctx, func(ctx context.Context, cl *cluster.Client) error {
 		return deleteClaims(ctx, cl, component)
 	})

@@ -311,3 +311,46 @@ func TestDownIsSeenByPlansFromBefore(t *testing.T) {
 	_, err = client.Get(t.Context(), r.topology.Object(pkiPart), metav1.GetOptions{})
 	require.False(t, apierrors.IsNotFound(err), "data and PKI stay")
 }
+
+// The volumes of a component are deleted, also if its kind has no names, and those of no other component or setup.
+func TestPurgeDataDeletesTheVolumesOfOneComponent(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t, sharded)
+	r := f.runtime(f.topology)
+	f.createNamespace(r)
+	claim := func(name, setup string, k topology.Kind, of string) {
+		own := map[string]any{}
+		for key, value := range topology.SelectorOf(setup, k, of) {
+			own[key] = value
+		}
+		f.as("statefulset", r, kind.PersistentVolumeClaim, name, map[string]any{
+			"metadata": map[string]any{"labels": own},
+			"spec": map[string]any{
+				"accessModes": []any{"ReadWriteOnce"}, "resources": map[string]any{"requests": map[string]any{"storage": "1Gi"}},
+			},
+		})
+		made := f.live(r, kind.PersistentVolumeClaim, name)
+		made.SetFinalizers(nil) // no controller is there that removes them
+		_, err := r.clusters.home.Resource(kind.PersistentVolumeClaim.GVR()).Update(t.Context(), made, metav1.UpdateOptions{})
+		require.NoError(t, err)
+	}
+	setup := f.topology.Name
+	claim("cache", setup, topology.CacheServer, "")
+	claim("etcd-cache", setup, topology.Etcd, "cache")
+	claim("alpha", setup, topology.Shard, "alpha")
+	claim("other-setup", "other", topology.CacheServer, "")
+	claims := func() (out []string) {
+		all, err := r.clusters.home.List(t.Context(), kind.PersistentVolumeClaim, "")
+		require.NoError(t, err)
+		for i := range all {
+			out = append(out, all[i].GetName())
+		}
+		return out
+	}
+	require.NoError(t, r.PurgeData(t.Context(), topology.ID(topology.CacheServer)))
+	require.Equal(t, []string{"alpha", "etcd-cache", "other-setup"}, claims())
+	require.NoError(t, r.PurgeData(t.Context(), "shard/alpha"))
+	require.Equal(t, []string{"etcd-cache", "other-setup"}, claims())
+	require.NoError(t, r.PurgeData(t.Context(), "shard"))
+	require.Equal(t, []string{"etcd-cache", "other-setup"}, claims(), "no component has this ID")
+}
