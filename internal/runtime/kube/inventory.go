@@ -161,7 +161,7 @@ func (w *inventoryWriter) dropEmptyPrevious(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		left, err := members(ctx, cl, w.topology, func(k kind.Kind) bool { return always(k) || optional(inv)(k) })
+		left, err := members(ctx, cl, w.topology, func(k kind.Kind) bool { return always(k) || optional(inv, true)(k) })
 		if err != nil {
 			return err
 		}

@@ -253,8 +253,11 @@ func (p *previousClusters) inspect(
 		out.away = lost(place)
 		return nil
 	}
-	out.owner = p.otherOwner(there, home)
-	return nil
+	if out.owner = p.otherOwner(there, home); out.owner != "" || there.Exists() {
+		return nil
+	}
+	_, err = members(ctx, cl, p.installation.topology, optional(there, true)) // or the user may not see what remains
+	return err
 }
 
 // lost is a place that may be lost for good.

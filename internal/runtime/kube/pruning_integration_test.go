@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -86,4 +87,37 @@ func TestClusterScopedObjectsBelongToAPlace(t *testing.T) {
 	definition, err := r.clusters.home.Get(t.Context(), kind.CustomResourceDefinition, kind.PublishedResource.Definition)
 	require.NoError(t, err)
 	require.NotNil(t, definition, "it serves other setups too")
+}
+
+// The namespace of a place that the setup has left was deleted, and with it the inventory that has the kinds.
+func TestClusterScopedObjectsOfAPlaceWhoseNamespaceIsGone(t *testing.T) {
+	f := newRecorded(t, twoAgents)
+	r := f.runtime(f.topology)
+	f.up(r, run.PlanOptions{})
+	us := r.clusters.current[1]
+	of := func(cl *cluster.Client) (out []string) {
+		for _, k := range []kind.Kind{kind.ClusterRole, kind.ClusterRoleBinding, kind.PublishedResource} {
+			all, err := cl.List(t.Context(), k, topology.LabelApplySet+"="+r.topology.ApplySet(cl.Cluster))
+			require.NoError(t, err)
+			for _, o := range all {
+				out = append(out, k.Kind+"/"+o.GetName())
+			}
+		}
+		return out
+	}
+	widgets, gadgets := of(r.clusters.home), of(us)
+	require.GreaterOrEqual(t, len(gadgets), 3)
+	endNamespace(t, us)
+	finalizeNamespace(t, us)
+
+	s := *without(f.topology).Setup
+	s.Spec.Agents = slices.Clone(s.Spec.Agents)[:1]
+	p := f.up(f.runtime(topology.Build(&s)), run.PlanOptions{})
+	for _, o := range gadgets {
+		require.Contains(t, changes(p), "delete "+o)
+	}
+	require.Empty(t, of(us))
+	require.Equal(t, widgets, of(r.clusters.home))
+	require.Len(t, f.places(r), 1)
+	require.True(t, f.up(f.runtime(topology.Build(&s)), run.PlanOptions{}).Empty())
 }

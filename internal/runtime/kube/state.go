@@ -80,12 +80,8 @@ func (o *observer) observeOne(ctx context.Context, s *clusterState) error {
 	if err != nil {
 		return err
 	}
-	return s.optionalMembers(ctx, o.topology)
-}
-
-// optionalMembers adds the members of optional kinds.
-func (s *clusterState) optionalMembers(ctx context.Context, t *topology.Topology) error {
-	more, err := members(ctx, s.Client, t, optional(s.inventory))
+	left := slices.Contains(o.clusters.previous.get(), s.Client)
+	more, err := members(ctx, s.Client, o.topology, optional(s.inventory, left))
 	maps.Copy(s.members, more)
 	return err
 }
@@ -94,9 +90,13 @@ func (s *clusterState) optionalMembers(ctx context.Context, t *topology.Topology
 func always(k kind.Kind) bool { return !k.Optional }
 
 // optional reports for an optional kind whether a setup may have objects of it. An inventory has every kind before the
-// first object of the kind exists, so setups without them send no request for them.
-func optional(inv *inventory.Inventory) func(kind.Kind) bool {
-	return func(k kind.Kind) bool { return k.Optional && slices.Contains(inv.Kinds, k.GroupKind().String()) }
+// first object of the kind exists, so setups without them send no request for them. If the inventory of a place that
+// the setup has left is gone, because its namespace was deleted, objects without a namespace may remain there.
+func optional(inv *inventory.Inventory, left bool) func(kind.Kind) bool {
+	lost := left && !inv.Exists()
+	return func(k kind.Kind) bool {
+		return k.Optional && (lost || slices.Contains(inv.Kinds, k.GroupKind().String()))
+	}
 }
 
 // objects returns everything that the setup has applied, except namespaces, in the order of the components.
