@@ -30,6 +30,14 @@ func (c *Client) logIn(ctx context.Context) error {
 	return resp.Body.Close()
 }
 
+// Plugin returns the command of the credential plugin of the kubeconfig, or "".
+func (c *Client) Plugin() string {
+	if c.Config == nil || c.Config.ExecProvider == nil {
+		return ""
+	}
+	return c.Config.ExecProvider.Command
+}
+
 // nowhere answers requests itself.
 type nowhere struct{}
 

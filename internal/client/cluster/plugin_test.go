@@ -1,12 +1,14 @@
 package cluster
 
 import (
+	"context"
 	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -24,11 +26,18 @@ import (
 // a client, and how often the plugin has run.
 func pluginFor(t *testing.T, url string) (*Client, func() int) {
 	t.Helper()
+	return slowPluginFor(t, url, 0)
+}
+
+// slowPluginFor is pluginFor with a plugin that takes some seconds from the second time on, as long as its user.
+func slowPluginFor(t *testing.T, url string, seconds int) (*Client, func() int) {
+	t.Helper()
 	ran := filepath.Join(t.TempDir(), "ran")
 	plugin := filepath.Join(t.TempDir(), "plugin")
 	require.NoError(t, os.WriteFile(plugin, []byte(`#!/bin/sh
 echo >> `+ran+`
 n=$(wc -l < `+ran+` | tr -d ' ')
+[ "$n" = 1 ] || sleep `+strconv.Itoa(seconds)+`
 echo '{"apiVersion": "client.authentication.k8s.io/v1", "kind": "ExecCredential", "status": {"token": "'$n'"}}'
 `), 0o700)) //nolint:gosec // a program
 	file := kubeconfigFor(t, url)
@@ -86,4 +95,25 @@ func TestExpiredCredentialsAreRenewed(t *testing.T) {
 	_, err = c.Resource(kind.ConfigMap.GVR()).Create(t.Context(), o, metav1.CreateOptions{})
 	require.True(t, apierrors.IsUnauthorized(err), err)
 	require.Len(t, bodies, 4, "once")
+}
+
+// While a plugin waits for its user, all requests wait for it, whatever their contexts say. A run whose lock has expired
+// meanwhile has a context that has ended: what waited is not sent then.
+func TestARequestThatWaitedForAPluginTooLongIsNotSent(t *testing.T) {
+	requests := 0
+	srv := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		requests++
+		w.WriteHeader(http.StatusUnauthorized)
+	}))
+	t.Cleanup(srv.Close)
+	c, ran := slowPluginFor(t, srv.URL, 1)
+	o := &unstructured.Unstructured{}
+	o.SetGroupVersionKind(kind.ConfigMap.GroupVersionKind)
+	o.SetName("a")
+	ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+	defer cancel()
+	_, err := c.Resource(kind.ConfigMap.GVR()).Create(ctx, o, metav1.CreateOptions{})
+	require.ErrorIs(t, err, context.DeadlineExceeded)
+	require.Equal(t, 2, ran(), "the first request was not accepted")
+	require.Equal(t, 1, requests)
 }

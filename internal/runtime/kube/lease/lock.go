@@ -49,6 +49,8 @@ type Lock struct {
 	// renewed is when the last renewal that was carried out was sent, and failure is why the one after it was not.
 	renewed time.Time
 	failure error
+	// sending means that a renewal is under way.
+	sending bool
 	// deleting means that the namespace of the Lease is being deleted, and the Lease with it.
 	deleting bool
 	// lost means that another run may hold the Lease.
@@ -84,6 +86,9 @@ func (l *Lock) renew() {
 		}
 		ctx, cancel := context.WithTimeout(l.renewals, left)
 		defer cancel()
+		l.mu.Lock()
+		l.sending = true
+		l.mu.Unlock()
 		err := l.update(ctx, renewAt(sent))
 		if errors.Is(err, ErrLost) {
 			l.giveUp(err)
@@ -91,6 +96,7 @@ func (l *Lock) renew() {
 		}
 		l.mu.Lock()
 		defer l.mu.Unlock()
+		l.sending = false
 		if l.failure = err; err == nil {
 			l.renewed = sent
 		}
@@ -120,7 +126,13 @@ func (l *Lock) watchDeadline() {
 func (l *Lock) expired(age time.Duration) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.failure == nil {
+	plugin := l.cluster.Plugin()
+	switch {
+	case l.failure == nil && l.sending && plugin != "":
+		// client-go runs the plugin for one request, and all others wait for it, whatever their contexts say.
+		return fmt.Errorf("%w: it was not renewed for %s, because the credential plugin %s, or the API server, did "+
+			"not answer: log in before the run", ErrLost, age.Round(time.Second), plugin)
+	case l.failure == nil:
 		return fmt.Errorf("%w: it was not renewed for %s", ErrLost, age.Round(time.Second))
 	}
 	// Not %w: the loss of the lock must not count as a conflict, or as a missing permission, of the request that it

@@ -7,7 +7,10 @@ import (
 	"github.com/stretchr/testify/require"
 	coordinationv1 "k8s.io/api/coordination/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+	"k8s.io/client-go/tools/clientcmd/api"
 
+	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/testutil"
 )
@@ -78,5 +81,21 @@ func TestCurrent(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			require.Equal(t, tc.want, current(tc.lease, "here", func(pid int) bool { return pid == 1 }))
 		})
+	}
+}
+
+func TestALockThatExpiredDuringALogin(t *testing.T) {
+	plugin := &cluster.Client{Config: &rest.Config{ExecProvider: &api.ExecConfig{Command: "kubelogin"}}}
+	const says = "lost the lock: it was not renewed for 10s"
+	for name, tc := range map[string]struct {
+		lock *Lock
+		want string
+	}{
+		"a renewal waits for the plugin": {&Lock{cluster: plugin, sending: true},
+			says + ", because the credential plugin kubelogin, or the API server, did not answer: log in before the run"},
+		"no renewal is under way": {&Lock{cluster: plugin}, says},
+		"no plugin":               {&Lock{cluster: &cluster.Client{}, sending: true}, says},
+	} {
+		require.EqualError(t, tc.lock.expired(10*time.Second), tc.want, name)
 	}
 }
