@@ -96,9 +96,17 @@ func (a *Agent) Export(ctx context.Context) (*unstructured.Unstructured, error) 
 	return export, nil
 }
 
-// Rival returns the name of another agent that publishes through the APIExport, or an empty one. Two agents write their
-// names to it in turn, about once a second (api-syncagent: internal/controller/apiexport/reconciler.go), so one that
-// changes is read more often.
+// Other returns the name on an APIExport if it is the one of another agent.
+func (a *Agent) Other(export *unstructured.Unstructured) string {
+	if name := export.GetAnnotations()[agent.AnnotationName]; name != topology.AgentName(a.Setup, a.Name) {
+		return name
+	}
+	return ""
+}
+
+// Rival returns the name of another agent that publishes through the APIExport, or an empty one, while the agent runs.
+// Two agents write their names to it in turn, about once a second (api-syncagent:
+// internal/controller/apiexport/reconciler.go), so one that changes is read more often.
 func (a *Agent) Rival(ctx context.Context) (string, error) {
 	version := ""
 	pause := rivalWrites
@@ -107,8 +115,7 @@ func (a *Agent) Rival(ctx context.Context) (string, error) {
 		if err != nil || export == nil {
 			return "", err
 		}
-		if name := export.GetAnnotations()[agent.AnnotationName]; name != "" &&
-			name != topology.AgentName(a.Setup, a.Name) {
+		if name := a.Other(export); name != "" {
 			return name, nil
 		}
 		if n == 1 {

@@ -85,7 +85,14 @@ func exportsOwned(ctx context.Context, s *Subject) outcome {
 				o.fail("%s: APIExport %s in %s %s", c.ID(), c.Agent.APIExport, c.Agent.Workspace, why)
 				return o
 			}
-			return agentAlone(ctx, s, a)
+			if s.runs(ctx, c.ID()) {
+				return agentAlone(ctx, s, a)
+			}
+			// An agent that was removed leaves its name. One that runs writes its own instead.
+			if name := a.Other(export); name != "" {
+				o.warn("%s: APIExport %s in %s has the name of the agent %s: make sure that it no longer runs", c.ID(),
+					c.Agent.APIExport, c.Agent.Workspace, name)
+			}
 		}
 		return o
 	})

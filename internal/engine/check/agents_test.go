@@ -381,6 +381,10 @@ func TestAPIExportsOfAgentsBelongToTheSetup(t *testing.T) {
 		"of a user":        {func(w *world) { export(w, "", "") }, check.Fail, "agent/widgets: APIExport widgets in root:widgets was not created by kcpctl"},
 		"of another setup": {func(w *world) { export(w, "prod-x7k2", "demo-widgets") }, check.Fail, "agent/widgets: APIExport widgets in root:widgets belongs to the installation prod-x7k2"},
 		"of another agent": {func(w *world) { export(w, w.rt.PKI().Installation.ID, "other") }, check.Fail, "agent/widgets: APIExport widgets in root:widgets is also published by the agent other"},
+		"of an agent that was removed": {func(w *world) {
+			export(w, w.rt.PKI().Installation.ID, "demo-earlier")
+			w.rt.States("agent/widgets", ready.State{Reason: "not found"}) // up is to create it
+		}, check.Warn, "agent/widgets: APIExport widgets in root:widgets has the name of the agent demo-earlier: make sure that it no longer runs"},
 		"kcp refuses": {func(w *world) {
 			w.rt.Kcp.Always("get apiexports", fakekcp.Refuse(http.StatusInternalServerError, "InternalError", "boom"))
 		}, check.Skipped, "agent/widgets: read APIExport widgets in root:widgets: boom"},

@@ -202,10 +202,10 @@ var Health = []Check{
 		run: eachAgent(eachEndpoint(agentCleansUp)),
 		Explanation: "A synchronized object, and a related object that the agent copies from a workspace, keeps the finalizer " + agent.Finalizer +
 			" until the agent has deleted its copy. If that takes more than five minutes, the copy has finalizers of its own, or the agent " +
-			"does not notice the deletion: a related object without watch, or one to which its object " +
-			"no longer refers.",
+			"does not notice the deletion: of an object whose labels no longer match the filter of its " +
+			"PublishedResource, or of a related object without watch, or to which its object no longer refers.",
 		Fix: "look at the copy on the cluster of the agent, and at its finalizers; see kcpctl logs agent/NAME; remove the finalizer from a " +
-			"related object to which nothing refers",
+			"related object to which nothing refers; give an object labels that match the filter",
 	},
 	{
 		ID: "KCP151", Category: catWorkloads, Title: "admission policies protect objects and clusters",

@@ -226,8 +226,9 @@ var Preflight = []Check{
 		run: exportsOwned, Needs: []string{"KCP001"}, InPlan: true,
 		Explanation: "An agent writes its resources and its claims to its APIExport without a look at who else does: with two agents, " +
 			"each sees its own as complete. The APIExport must be missing, or have been created by kcpctl for this setup, and no other agent " +
-			"may have written its name to it. Up finds an APIExport of others when it makes the plan, and shows a conflict. Only check --pre " +
-			"runs this check, as far as kcp runs already.",
+			"may write its name to it. An agent that was removed leaves its name: this is a warning while no agent of " +
+			"the setup runs that would write its own. Up finds an APIExport of others when it makes the plan, and " +
+			"shows a conflict. Only check --pre runs this check, as far as kcp runs already.",
 		Fix: "choose another apiExport or workspace for the agent, or remove the other agent; to take over an APIExport that no setup owns, " +
 			"run kcpctl up --force-conflicts",
 	},
