@@ -44,6 +44,7 @@ type agentFields struct{ *fields }
 // agents checks spec.agents, without the files that they refer to.
 func (v *validator) agents() {
 	exports := map[string]string{}
+	bindings := map[string]string{}
 	for i := range v.setup.Spec.Agents {
 		a, p := &v.setup.Spec.Agents[i], field.NewPath("spec", "agents").Index(i)
 		v.agentName(p.Child("name"), a.Name)
@@ -59,6 +60,7 @@ func (v *validator) agents() {
 		}
 		v.agentWorkspaces(p, a)
 		v.apiExport(p.Child("apiExport"), a, exports)
+		v.agentBindings(p.Child("bind"), a, bindings)
 		v.published(p.Child("publishedResources"), a.PublishedResources)
 		v.definitions(p.Child("definitions"), a.Definitions)
 		v.permissions(p.Child("permissions"), a.Permissions)
@@ -120,6 +122,21 @@ func (v agentFields) apiExport(p *field.Path, a *v1alpha1.Agent, exports map[str
 		return
 	}
 	exports[key] = a.Name
+}
+
+// agentBindings requires one agent for each APIBinding of a workspace: it has the name of its APIExport. bindings has
+// the APIBindings of the agents before, after their workspaces, and their APIExports.
+func (v agentFields) agentBindings(p *field.Path, a *v1alpha1.Agent, bindings map[string]string) {
+	for i, w := range a.Bind {
+		name := w + "/" + a.APIExport
+		export := a.Workspace + ":" + a.APIExport
+		if other, taken := bindings[name]; taken && other != export {
+			v.invalid(p.Index(i), w, "this workspace binds %s already, and an APIBinding has the name of its "+
+				"APIExport: use another apiExport for one of the agents", other)
+			continue
+		}
+		bindings[name] = export
+	}
 }
 
 // published checks that each published resource is either a file or a name and a spec.

@@ -48,6 +48,7 @@ type publisher struct {
 func (p *publisher) published() error {
 	names := map[string]string{}
 	publishers := map[string]string{}
+	apis := map[string]string{}
 	for i := range p.setup.Spec.Agents {
 		a := &p.setup.Spec.Agents[i]
 		sources := p.sources(a, field.NewPath("spec", "agents").Index(i).Child("publishedResources"))
@@ -58,7 +59,9 @@ func (p *publisher) published() error {
 		for _, s := range sources {
 			a.PublishedResources = append(a.PublishedResources, s.PublishedResource)
 			p.uniqueOnCluster(a, s, names)
-			p.oncePerConsumer(a, s, publishers)
+			if p.onceInWorkspace(a, s, apis) {
+				p.oncePerConsumer(a, s, publishers)
+			}
 		}
 	}
 	return nil
@@ -237,10 +240,21 @@ func (p *publisher) check(a *v1alpha1.Agent, sources []publishedAt) error {
 	return nil
 }
 
+// serverOf identifies the API server of a cluster, or the workspace that takes its place: several clusters can be
+// namespaces of one.
+func (p *publisher) serverOf(name string) string {
+	for _, c := range p.setup.Spec.Clusters {
+		if c.Name == name {
+			return strings.Join([]string{c.Kubeconfig, c.Context, c.Workspace}, "/")
+		}
+	}
+	return name
+}
+
 // uniqueOnCluster requires that no other agent on the cluster has a PublishedResource of the name: they have no
 // namespace.
 func (p *publisher) uniqueOnCluster(a *v1alpha1.Agent, s publishedAt, names map[string]string) {
-	key := a.Cluster + "/" + s.PublishedResource.Name
+	key := p.serverOf(a.Cluster) + "/" + s.PublishedResource.Name
 	if other, taken := names[key]; taken && other != a.Name {
 		p.problems = append(p.problems, s.problem(field.Invalid(s.Name, s.PublishedResource.Name,
 			"agent "+other+" has a PublishedResource of this name on the same cluster")))
@@ -249,13 +263,33 @@ func (p *publisher) uniqueOnCluster(a *v1alpha1.Agent, s publishedAt, names map[
 	names[key] = a.Name
 }
 
+// onceInWorkspace reports whether no other agent publishes a resource of the same name to the same workspace: kcp does
+// not bind the second APIExport there (kcp: pkg/reconciler/apis/apibinding/conflict_checker.go).
+func (p *publisher) onceInWorkspace(a *v1alpha1.Agent, s publishedAt, apis map[string]string) bool {
+	once := true
+	for _, k := range s.kinds() {
+		for _, consumer := range a.Bind {
+			key := consumer + "/" + k.Projected.String()
+			if other, taken := apis[key]; taken && other != a.Name && k.Kind != "" {
+				once = false
+				p.problems = append(p.problems, s.problem(field.Invalid(s.Name, s.PublishedResource.Name, fmt.Sprintf(
+					"agent %s publishes %s to %s too, and kcp serves a resource of a workspace once: bind other "+
+						"workspaces, or give it another projection.group", other, k.Projected, consumer))))
+				continue
+			}
+			apis[key] = a.Name
+		}
+	}
+	return once
+}
+
 // oncePerConsumer notes if two agents of a cluster publish a kind to the same workspace. Agents find copies by the
 // logical cluster, the namespace and the name of the object, and not by its kind in kcp (api-syncagent:
 // internal/sync/syncer.go, findLocalObject).
 func (p *publisher) oncePerConsumer(a *v1alpha1.Agent, s publishedAt, publishers map[string]string) {
 	for _, k := range agent.Kinds(&v1alpha1.Agent{PublishedResources: []v1alpha1.PublishedResource{s.PublishedResource}}) {
 		for _, consumer := range a.Bind {
-			key := a.Cluster + "/" + k.GroupKind.String() + "/" + consumer
+			key := p.serverOf(a.Cluster) + "/" + k.GroupKind.String() + "/" + consumer
 			if other, taken := publishers[key]; taken && other != a.Name {
 				p.notes = append(p.notes, s.problem(field.Forbidden(s.Name, fmt.Sprintf(
 					"agent %s publishes %s to %s too: objects of both APIs with the same name and namespace would "+
@@ -265,6 +299,12 @@ func (p *publisher) oncePerConsumer(a *v1alpha1.Agent, s publishedAt, publishers
 			publishers[key] = a.Name
 		}
 	}
+}
+
+// kinds returns the kind of a PublishedResource.
+func (s publishedAt) kinds() []agent.PublishedKind {
+	one := []v1alpha1.PublishedResource{s.PublishedResource}
+	return agent.Kinds(&v1alpha1.Agent{PublishedResources: one})
 }
 
 func (s publishedAt) problem(e *field.Error) Problem {

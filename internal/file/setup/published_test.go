@@ -95,13 +95,54 @@ spec:
   - name: two
     workspace: root:two
     bind: [%s]
-    publishedResources: [{name: two, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}-{{ .Object.metadata.namespace }}"}}}]
+    publishedResources: [{name: two, spec: {resource: {apiGroup: example.com, kind: Widget}, naming: {name: "{{ .ClusterName }}-{{ .Object.metadata.namespace }}"}%s}}]
 `
-	f, err := Parse("kcp.yaml", fmt.Appendf(nil, text, "root:team"))
+	_, err := Parse("kcp.yaml", fmt.Appendf(nil, text, "root:team", ""))
+	require.EqualError(t, err, `kcp.yaml:13:33: spec.agents[1].publishedResources[0].name: invalid value "two": agent one publishes widgets.example.com `+
+		"to root:team too, and kcp serves a resource of a workspace once: bind other workspaces, or give it another projection.group")
+	f, err := Parse("kcp.yaml", fmt.Appendf(nil, text, "root:team", ", projection: {group: two.example.com}"))
 	require.NoError(t, err)
 	require.Equal(t, []string{"kcp.yaml:13:33: spec.agents[1].publishedResources[0].name: agent one publishes Widget.example.com to root:team too: " +
 		"objects of both APIs with the same name and namespace would have one copy"}, f.Notes())
-	f, err = Parse("kcp.yaml", fmt.Appendf(nil, text, "root:other"))
+	f, err = Parse("kcp.yaml", fmt.Appendf(nil, text, "root:other", ""))
 	require.NoError(t, err)
 	require.Empty(t, f.Notes())
+}
+
+// PublishedResources have no namespace, and two clusters of a setup can be namespaces of one Kubernetes cluster.
+func TestPublishedResourcesOfTwoNamespacesHaveTheirOwnNames(t *testing.T) {
+	const text = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  clusters: [{name: home, context: prod}, {name: a, context: %s, namespace: a}, {name: b, context: prod, namespace: b}]
+  agents:
+  - {name: one, cluster: a, workspace: root:one, publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}}}]}
+  - {name: two, cluster: b, workspace: root:two, publishedResources: [{name: widgets, spec: {resource: {apiGroup: example.com, kind: Widget}}}]}
+`
+	_, err := Parse("kcp.yaml", fmt.Appendf(nil, text, "prod"))
+	require.ErrorContains(t, err, "agent one has a PublishedResource of this name on the same cluster")
+	_, err = Parse("kcp.yaml", fmt.Appendf(nil, text, "other"))
+	require.NotContains(t, fmt.Sprint(err), "on the same cluster")
+}
+
+// An APIBinding has the name of its APIExport, so a workspace cannot bind two APIExports of the same name.
+func TestAPIBindingsOfAgentsHaveTheirOwnNames(t *testing.T) {
+	const text = `apiVersion: kcpctl.dev/v1alpha1
+kind: Setup
+metadata: {name: demo}
+spec:
+  agents:
+  - {name: one, workspace: root:one, apiExport: apis, bind: [root:team], publishedResources: [{name: one, spec: {resource: {apiGroup: example.com, kind: Widget}}}]}
+  - {name: two, workspace: root:two, apiExport: %s, bind: [root:team], publishedResources: [{name: two, spec: {resource: {apiGroup: example.com, kind: Gadget}}}]}
+  workspaces: [{name: team, existing: true, bindings: [{export: "root:three:%s"}]}]
+`
+	_, err := Parse("kcp.yaml", fmt.Appendf(nil, text, "apis", "others"))
+	require.EqualError(t, err, `kcp.yaml:7:62: spec.agents[1].bind[0]: invalid value "root:team": this workspace binds root:one:apis already, and an APIBinding `+
+		"has the name of its APIExport: use another apiExport for one of the agents")
+	_, err = Parse("kcp.yaml", fmt.Appendf(nil, text, "more", "apis"))
+	require.EqualError(t, err, `kcp.yaml:8:56: spec.workspaces[0].bindings[0].name: invalid value "apis": agent one has an APIBinding of this name in the workspace: `+
+		"use another name")
+	_, err = Parse("kcp.yaml", fmt.Appendf(nil, text, "more", "others"))
+	require.NoError(t, err)
 }

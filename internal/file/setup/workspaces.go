@@ -1,6 +1,7 @@
 package setup
 
 import (
+	"slices"
 	"strings"
 
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -199,15 +200,20 @@ func (v workspaceFields) bindings(p *field.Path, all []v1alpha1.WorkspaceBinding
 	}
 }
 
-// bindingsOfAgents refuses bindings that wait for an agent which waits for their workspace.
+// bindingsOfAgents refuses bindings that wait for an agent which waits for their workspace, and bindings with the name
+// of an APIBinding of an agent.
 func (v *validator) bindingsOfAgents(p *field.Path, workspace string, all []v1alpha1.WorkspaceBinding) {
 	for i, b := range all {
 		for j := range v.setup.Spec.Agents {
 			a := &v.setup.Spec.Agents[j]
-			if b.Export == a.Workspace+":"+a.APIExport && topology.AgentUses(a, workspace) {
+			switch own := b.Export == a.Workspace+":"+a.APIExport; {
+			case own && topology.AgentUses(a, workspace):
 				v.invalid(p.Index(i).Child("export"), b.Export,
 					"agent %s publishes it, and needs this workspace first: bind it with bind of the agent instead",
 					a.Name)
+			case !own && b.Name == a.APIExport && slices.Contains(a.Bind, workspace):
+				v.invalid(p.Index(i).Child("name"), b.Name,
+					"agent %s has an APIBinding of this name in the workspace: use another name", a.Name)
 			}
 		}
 	}
