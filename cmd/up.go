@@ -194,14 +194,15 @@ func (o *upOptions) run(ctx context.Context) error {
 	res, err := upRun{
 		header: o.header(s), wait: o.wait,
 		options: run.UpOptions{
-			PlanOptions: run.PlanOptions{Force: o.forceConflicts, PruneData: idsOfNames(o.pruneData)},
-			Only:        only, DryRun: o.dryRun == dryRunServer,
+			PlanOptions: run.PlanOptions{
+				Force: o.forceConflicts, PruneData: idsOfNames(o.pruneData), Orphan: idsOfNames(o.orphan),
+			},
+			Only: only, DryRun: o.dryRun == dryRunServer,
 			AllowDataChange: o.override.dataChanges(), AllowReleaseChange: o.override.releaseChange,
 			ReplaceAuthorities: o.override.replaceAuthorities, IgnoreChecks: o.ignoreChecks,
 			NewInstallation: o.newInstallation, AllowTrustChange: o.override.trustChange,
 			AllowRestoredRecord: o.override.restoredRecord,
 			AllowUnreachable:    o.allowUnreachable, ForgetClusters: o.setup.forgetClusters,
-			Orphan: idsOfNames(o.orphan),
 		},
 	}.run(ctx, s)
 	if err == nil && len(o.command) == 0 && (o.env.events == nil || o.dryRun == dryRunServer) {

@@ -202,6 +202,9 @@ type PlanOptions struct {
 	// PruneData are the components whose objects in workspaces are deleted, if the setup no longer has them, although
 	// they hold data. Others are kept.
 	PruneData []topology.ID
+	// Orphan are agents that are removed although workspaces have objects of their APIs. What they have on a cluster
+	// that the setup no longer has is kept.
+	Orphan []topology.ID
 }
 
 // ErrNoPlace means that nothing was applied yet, so that no place for a lock exists.

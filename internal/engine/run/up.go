@@ -83,8 +83,6 @@ type UpOptions struct {
 	IgnoreChecks []string
 	// AllowDataChange are the components that may leave the data that they have.
 	AllowDataChange []topology.ID
-	// Orphan are agents that are removed although workspaces have objects of their APIs.
-	Orphan []topology.ID
 	// AllowReleaseChange accepts a kcp release that skips one, or that is older than what runs.
 	AllowReleaseChange bool
 	// NewInstallation creates the installation that the setup file names.

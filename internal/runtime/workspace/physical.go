@@ -72,6 +72,9 @@ func hintGone(place string) string {
 // errNoCluster means that the setup no longer has a cluster.
 var errNoCluster = errors.New("the setup does not have this cluster")
 
+// errNoServiceCluster means that the setup no longer has a cluster whose APIs agents on this machine have published.
+var errNoServiceCluster = errors.New("spec.clusters no longer has it")
+
 // on returns the client for a place on a cluster.
 func (s *objects) on(place string) (Physical, error) {
 	name, physical := topology.IsPhysical(place)
@@ -107,8 +110,9 @@ func (s *objects) serviceCluster(place string) (Physical, error) {
 		return at, nil
 	}
 	return nil, clierr.New(clierr.BadInput,
-		"add the cluster to the setup file again, until kcpctl up has removed its agents",
-		"objects of agents are on the cluster %s, which spec.clusters no longer has", name)
+		"add the cluster to the setup file again, until kcpctl up has removed its agents; or, if it is lost for good, "+
+			"pass --orphan with them",
+		"objects of agents are on the cluster %s: %w", name, errNoServiceCluster)
 }
 
 func isService(place string) bool {

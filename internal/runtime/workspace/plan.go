@@ -53,7 +53,7 @@ func (p *planner) plan(ctx context.Context, wanted []render.Object, known []reco
 	if err != nil {
 		return nil, err
 	}
-	previous, down, err := p.previous(ctx, items, known)
+	previous, down, err := p.previous(ctx, items, known, o.Orphan)
 	if err != nil {
 		return nil, err
 	}
@@ -233,8 +233,8 @@ func (p *planner) read(ctx context.Context, ref plan.Ref) (*unstructured.Unstruc
 
 // previous returns the objects of previous runs that are no longer wanted and still belong to the installation. Those
 // in a workspace that does not answer are unknown, and down is why: the record keeps them, and a later run decides
-// about them.
-func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []record.Placed) (
+// about them. Objects of orphans on a cluster that the setup no longer has are forgotten.
+func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []record.Placed, orphans []topology.ID) (
 	out []plan.Item, down, failed error) {
 	want := map[plan.Ref]bool{}
 	for _, it := range wanted {
@@ -252,13 +252,19 @@ func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []reco
 		live, err := p.placed(ctx, ref)
 		it := &plan.Item{Ref: ref, Component: known[i].Component, Action: plan.Delete, Live: live}
 		switch {
-		case errors.Is(err, errNoCluster):
+		case errors.Is(err, errNoCluster),
+			errors.Is(err, errNoServiceCluster) && slices.Contains(orphans, known[i].Component):
 			return nil // its objects are not deleted, and are forgotten
 		case errors.Is(err, errNotReady), !topology.IsKubernetes(ref.Workspace) && shardDown(ref, err):
 			it.Action, silent[i] = plan.Unknown, err
 		case cannotAnswer(ref, err) &&
 			!isService(ref.Workspace): // an agent is removed with everything that it keeps, or not at all
 			it.Action = plan.Keep
+		case errors.Is(err, errNoServiceCluster):
+			return err
+		case cannotAnswer(ref, err), errors.As(err, new(configError)) && isService(ref.Workspace):
+			return clierr.Also(err, fmt.Sprintf("if the cluster is lost for good, remove it from spec.clusters, too, "+
+				"and run kcpctl up --%s %s", run.FlagOrphan, known[i].Component))
 		case err != nil:
 			return err
 		case live == nil || !p.owns(live) || live.GetDeletionTimestamp() != nil:

@@ -159,11 +159,18 @@ func TestServiceClusterMustStayUntilItsAgentsAreRemoved(t *testing.T) {
 
 	_, err = rt.Plan(t.Context(), nil, run.PlanOptions{})
 	require.ErrorContains(t, err, "connection refused", "an agent is removed as a whole, or not at all")
+	require.Contains(t, clierr.Hint(err), "if the cluster is lost for good, remove it from spec.clusters, too, and run kcpctl up --orphan agent/widgets")
 
 	rt.topology.Setup.Spec.Clusters[0].Name = "home"
 	_, err = rt.Plan(t.Context(), nil, run.PlanOptions{})
-	require.ErrorContains(t, err, "the cluster services, which spec.clusters no longer has")
+	require.ErrorContains(t, err, "the cluster services: spec.clusters no longer has it")
 	require.Contains(t, clierr.Hint(err), "add the cluster to the setup file again")
+
+	p, err = rt.Plan(t.Context(), nil, run.PlanOptions{Orphan: []topology.ID{"agent/widgets"}})
+	require.NoError(t, err, "the user says that it is lost")
+	for _, it := range p.Items {
+		require.False(t, topology.IsKubernetes(it.Workspace), it.Ref)
+	}
 }
 
 func TestServiceClusterThatIsGone(t *testing.T) {
