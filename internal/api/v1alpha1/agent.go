@@ -7,11 +7,12 @@ import (
 
 // Agent is an api-syncagent: it publishes APIs of a cluster in a workspace, and synchronizes their objects.
 type Agent struct {
-	// Name is a DNS label that begins with a letter. The agent marks every object that it synchronizes with it, so it
-	// cannot be changed.
+	// Name is a DNS label that begins with a letter. The agent marks the copies of objects with it, so kcpctl up
+	// refuses to change it.
 	Name string `json:"name"`
 	// Cluster is the name of the cluster whose APIs are published, and on which the agent runs. It needs no other
-	// component. Default: the cluster of the root shard.
+	// component. kcpctl up refuses to change it, and a new agent in the namespace with the keys of pki.store Cluster.
+	// Default: the cluster of the root shard, where these keys are.
 	Cluster string `json:"cluster,omitempty"`
 	// Version is the release of the api-syncagent. Default: the release that was tested with spec.version.
 	Version string `json:"version,omitempty"`
@@ -20,7 +21,8 @@ type Agent struct {
 	Image Image `json:"image,omitzero"`
 	// Workspace is the path of the workspace of the APIExport, such as root:widgets.
 	Workspace string `json:"workspace"`
-	// APIExport is the name of the APIExport. Only one agent may publish through it. Default: the name of the agent.
+	// APIExport is the name of the APIExport, and of its APIBindings. Only one agent may publish through it, and a
+	// workspace can bind only one of each name. Default: the name of the agent.
 	APIExport string `json:"apiExport,omitempty"`
 	// Bind are the paths of the workspaces in which kcpctl up binds the APIExport, and accepts its permission claims.
 	// It creates those that do not exist. kcp serves an APIExport only on shards where a workspace binds it. Default:
@@ -34,7 +36,7 @@ type Agent struct {
 	Definitions []Object `json:"definitions,omitempty"`
 	// Permissions are rules for the agent on its cluster, in addition to those that the published resources need.
 	Permissions []rbacv1.PolicyRule `json:"permissions,omitempty"`
-	// Paused stops the agent. Objects are kept unchanged and are synchronized again later.
+	// Paused stops the agent. Objects are kept unchanged and are synchronized again later. Deleted objects wait for it.
 	Paused bool `json:"paused,omitempty"`
 	// Replicas is the number of replicas. One of them synchronizes, the others replace it if it fails. Default: 1.
 	Replicas *int32 `json:"replicas,omitempty"`

@@ -63,6 +63,6 @@ type PermissionClaim struct {
 	IdentityHash string `json:"identityHash,omitempty"`
 	// Verbs are the verbs to allow, of those that the APIExport claims. Default: all, written as "*".
 	Verbs []string `json:"verbs,omitempty"`
-	// Selector limits the claim to objects with these labels. kcp does not change it later. Default: all objects.
+	// Selector limits the claim to objects with these labels. kcp refuses to change it later. Default: all objects.
 	Selector map[string]string `json:"selector,omitempty"`
 }

@@ -27,6 +27,7 @@ type Exported struct {
 	// Cluster is the name of its logical cluster.
 	Cluster, Namespace, Name string
 	Finalizers               []string
+	Labels                   map[string]string
 	// Deleted is when its deletion was requested. It is zero for other objects.
 	Deleted time.Time
 
@@ -54,7 +55,14 @@ func (c *Client) EachExported(
 	ctx context.Context, path string, r schema.GroupResource,
 	do func(schema.GroupVersionResource, *unstructured.Unstructured),
 ) error {
-	path = strings.TrimSuffix(path, "/") + "/clusters/" + wildcard
+	return c.eachAt(ctx, strings.TrimSuffix(path, "/")+"/clusters/"+wildcard, r, do)
+}
+
+// eachAt calls do for each object of an API that is served at a path.
+func (c *Client) eachAt(
+	ctx context.Context, path string, r schema.GroupResource,
+	do func(schema.GroupVersionResource, *unstructured.Unstructured),
+) error {
 	version, err := c.servedVersion(ctx, path, r.Group)
 	if err != nil || version == "" {
 		return err
@@ -78,11 +86,54 @@ func (c *Client) EachExported(
 	}
 }
 
+// Consumers returns the logical clusters on the client's server, which is a shard, with an APIBinding of an APIExport.
+// It needs system:masters.
+func (c *Client) Consumers(ctx context.Context, export *unstructured.Unstructured) ([]string, error) {
+	provider := export.GetAnnotations()[kcpapi.AnnotationCluster]
+	if provider == "" {
+		return nil, fmt.Errorf("APIExport %s has no annotation %s", export.GetName(), kcpapi.AnnotationCluster)
+	}
+	var out []string
+	err := c.each(ctx, kcpapi.APIBinding.GVR(), func(o *unstructured.Unstructured) error {
+		in, _, _ := unstructured.NestedString(o.Object, "status", "apiExportClusterName")
+		name, _, _ := unstructured.NestedString(o.Object, "spec", "reference", "export", "name")
+		if in == provider && name == export.GetName() {
+			out = append(out, o.GetAnnotations()[kcpapi.AnnotationCluster])
+		}
+		return nil
+	})
+	return out, err
+}
+
+// ObjectsIn returns the objects of a resource in some logical clusters of the client's server, which is a shard. It
+// needs system:masters.
+func (c *Client) ObjectsIn(ctx context.Context, clusters []string, r schema.GroupResource) ([]Exported, error) {
+	var out []Exported
+	add := func(resource schema.GroupVersionResource, o *unstructured.Unstructured) {
+		if e := exportedOf(resource, o); slices.Contains(clusters, e.Cluster) {
+			out = append(out, e)
+		}
+	}
+	if len(clusters) == 0 {
+		return nil, nil
+	}
+	if r.Group == "" { // a shard serves the core group of all logical clusters at once
+		err := c.EachExported(ctx, "", r, add)
+		return out, err
+	}
+	for _, name := range clusters {
+		if err := c.eachAt(ctx, "/clusters/"+name, r, add); err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
 func exportedOf(r schema.GroupVersionResource, o *unstructured.Unstructured) Exported {
 	e := Exported{
 		GroupVersionResource: r, Cluster: o.GetAnnotations()[kcpapi.AnnotationCluster], Namespace: o.GetNamespace(),
 		Name:       o.GetName(),
-		Finalizers: o.GetFinalizers(), version: o.GetResourceVersion(),
+		Finalizers: o.GetFinalizers(), Labels: o.GetLabels(), version: o.GetResourceVersion(),
 	}
 	if at := o.GetDeletionTimestamp(); at != nil {
 		e.Deleted = at.Time

@@ -26,7 +26,9 @@ const (
 	// internal/sync/types.go).
 	Finalizer = Group + "/cleanup"
 	// AnnotationName has the name of the agent that publishes through an APIExport (api-syncagent:
-	// internal/controller/apiexport/reconciler.go, which overwrites the name of another one).
+	// internal/controller/apiexport/reconciler.go, which overwrites the name of another one). Copies have a label of
+	// the same name: an agent watches only copies with its own name, and gives the label to what it creates
+	// (api-syncagent: internal/controller/sync/controller.go, nameFilter).
 	AnnotationName = Group + "/agent-name"
 )
 
@@ -236,6 +238,8 @@ type PublishedKind struct {
 	ProjectedKind schema.GroupKind
 	// Synchronized means that the agent copies its objects. Otherwise it only publishes the schema.
 	Synchronized bool
+	// Filter selects the objects that the agent copies.
+	Filter Filter
 }
 
 // Kinds returns the kinds that an agent publishes.
@@ -251,6 +255,7 @@ func Kinds(a *v1alpha1.Agent) []PublishedKind {
 			Name: p.Name, GroupKind: schema.GroupKind{Group: s.Resource.APIGroup, Kind: s.Resource.Kind},
 			Plural: s.source(p.Plural).Resource, Versions: versions, Projected: s.projected(p.Plural),
 			ProjectedKind: s.projectedKind(), Synchronized: s.synchronized(),
+			Filter: Filter{selectorOf(s.Filter.Resource), selectorOf(s.Filter.Namespace)},
 		})
 	}
 	return out

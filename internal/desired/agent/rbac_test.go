@@ -128,7 +128,7 @@ func TestKinds(t *testing.T) {
 	require.Equal(t, agent.PublishedKind{
 		Name: "widgets", GroupKind: schema.GroupKind{Group: "example.com", Kind: "Widget"}, Plural: "widgets", Versions: []string{"v1"},
 		Projected: schema.GroupResource{Group: "widgets.example.org", Resource: "gizmos"}, ProjectedKind: schema.GroupKind{Group: "widgets.example.org", Kind: "Gizmo"},
-		Synchronized: true,
+		Synchronized: true, Filter: agent.Filter{NamespaceLabels: "team=a"},
 	}, kinds[0])
 	require.Equal(t, "fish", kinds[1].Plural)
 	require.Equal(t, []string{"v1"}, kinds[1].Versions)

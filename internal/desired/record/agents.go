@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"maps"
 
+	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -35,6 +36,14 @@ type Published struct {
 	Kind     string `json:"kind"`
 	As       string `json:"as"`
 	Resource string `json:"resource"`
+	// Filter selects the objects that are copied. It is empty for all.
+	agent.Filter
+}
+
+// API returns what is published, without the filter of its objects.
+func (p Published) API() Published {
+	p.Filter = agent.Filter{}
+	return p
 }
 
 // Compare orders what is published.

@@ -98,7 +98,7 @@ func (p *preparation) refusals(ctx context.Context, pl *plan.Plan) error {
 	res := &Result{Plan: &same, PKI: p.desired.PKI, desired: p.desired, known: p.known}
 	return parallel.Join([]error{
 		p.known.Writable(), p.acceptRecord(), p.mayInstall(loaded), p.sameAuthorities(p.known, loaded),
-		p.sameRecordedData(), p.mayWithdraw(ctx, res), (&guard{p, res, p.known}).check(ctx),
+		p.sameRecordedData(), p.mayWithdraw(ctx, res), p.mayUnbind(ctx, res), (&guard{p, res, p.known}).check(ctx),
 	})
 }
 

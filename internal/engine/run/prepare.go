@@ -96,6 +96,9 @@ func (p *preparation) run(ctx context.Context) (*Result, error) {
 	if err := p.mayWithdraw(ctx, res); err != nil {
 		return res, p.fail(stepPlan, err)
 	}
+	if err := p.mayUnbind(ctx, res); err != nil {
+		return res, p.fail(stepPlan, err)
+	}
 	if err := (&guard{p, res, p.known}).check(ctx); err != nil {
 		return res, p.fail(stepPlan, err)
 	}

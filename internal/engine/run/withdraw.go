@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -59,8 +60,7 @@ func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
 	all := p.withdrawn(res.Plan, p.known)
 	for _, id := range p.Options.Orphan {
 		if !p.again && !slices.ContainsFunc(all, func(w *withdrawal) bool { return w.agent == id }) {
-			return clierr.New(clierr.BadInput, "remove it from the setup file first",
-				"--%s %s: nothing of it is removed; nothing was changed", FlagOrphan, id)
+			return p.notOrphaned(id)
 		}
 	}
 	if len(all) == 0 || p.quiet {
@@ -76,11 +76,33 @@ func (p *preparation) mayWithdraw(ctx context.Context, res *Result) error {
 	return err
 }
 
+// notOrphaned is the error about an agent of --orphan of which the run removes nothing.
+func (p *preparation) notOrphaned(id topology.ID) error {
+	was := p.known.Agents[id]
+	if p.Topology.Component(id) == nil && p.isLeft(was) {
+		return clierr.New(clierr.Failed,
+			fmt.Sprintf("make the cluster reachable; or, if it is lost for good, also remove it from spec.clusters, "+
+				"and pass --%s %s too", FlagForgetCluster, was.Cluster),
+			"--%s %s: cluster %s cannot be reached, so nothing of it is removed; nothing was changed", FlagOrphan, id,
+			was.Cluster)
+	}
+	return clierr.New(clierr.BadInput, "remove it from the setup file first",
+		"--%s %s: nothing of it is removed; nothing was changed", FlagOrphan, id)
+}
+
 // withdraw takes away what a plan removes of agents, before the rest of it is deleted. The record keeps an agent whose
 // finalizer is still on objects, so that the next run tries again.
 func (u *Up) withdraw(ctx context.Context, res *Result) error {
 	x := u.withdrawer(res.known, res.PKI.State)
-	if err := x.carryOut(ctx, u.withdrawn(res.Plan, res.known), true); err != nil {
+	all := u.withdrawn(res.Plan, res.known)
+	if err := x.carryOut(ctx, all, true); err != nil {
+		return err
+	}
+	var deleted []plan.Item
+	for _, w := range all {
+		deleted = append(deleted, w.bindings...)
+	}
+	if err := u.unbind(ctx, res, x, deleted); err != nil {
 		return err
 	}
 	for _, id := range x.unreleased {
@@ -119,30 +141,26 @@ func (x *withdrawer) unused(ctx context.Context, w *withdrawal, unbound map[stri
 		return clierr.New(clierr.Failed, x.hintUnknown(w),
 			"%s: whether workspaces have objects of its APIs is not known: %w", w.agent, err)
 	}
-	count := map[string]int{}
-	var places []string
-	total := 0
-	for _, u := range used {
-		if unbound[u.workspace] {
-			continue
-		}
-		place := fmt.Sprintf("%s in %s", u.GroupResource(), u.workspace)
-		if count[place] == 0 {
-			places = append(places, place)
-		}
-		count[place]++
-		total++
-	}
-	if total == 0 {
+	used = slices.DeleteFunc(used, func(u usedObject) bool { return unbound[u.workspace] })
+	if len(used) == 0 {
 		return nil
-	}
-	slices.Sort(places)
-	for i, p := range places {
-		places[i] = fmt.Sprintf("%d %s", count[p], p)
 	}
 	return clierr.New(clierr.Failed, x.hintUsed(w),
 		"%s: workspaces have %d of the objects that it synchronizes: %s; %s",
-		w.agent, total, gather.Few(places, gather.Listed, ", "), x.refusal(w))
+		w.agent, len(used), gather.Few(placesOf(used), gather.Listed, ", "), x.refusal(w))
+}
+
+// placesOf returns texts such as "2 widgets.example.com in root:team-a", sorted by the place.
+func placesOf(objects []usedObject) []string {
+	count := map[string]int{}
+	for _, u := range objects {
+		count[fmt.Sprintf("%s in %s", u.GroupResource(), u.workspace)]++
+	}
+	var out []string
+	for _, place := range slices.Sorted(maps.Keys(count)) {
+		out = append(out, fmt.Sprintf("%d %s", count[place], place))
+	}
+	return out
 }
 
 // refusal returns what a withdrawal would do to objects, unless it removes them with their API, and that the agent was
@@ -158,11 +176,17 @@ func (x *withdrawer) refusal(w *withdrawal) string {
 		return fmt.Sprintf("it would leave them, because it no longer publishes through APIExport %s in %s; nothing "+
 			"was changed", was.APIExport, was.Workspace)
 	}
-	if len(w.changed) > 0 {
-		return fmt.Sprintf("it would leave them, because PublishedResource %s publishes something else; nothing was "+
-			"changed", w.changed[0].Name)
+	because := "it publishes something else"
+	switch {
+	case len(w.changed) > 0:
+		because = "PublishedResource " + w.changed[0].Name + " publishes something else"
+	case len(w.dropped) > 0:
+	case len(w.narrowed) > 0 && len(w.uncopied) == 0:
+		because = "the filter of PublishedResource " + w.narrowed[0].name + " excludes them"
+	case len(w.narrowed) == 0:
+		because = "it no longer has them as related resources"
 	}
-	return "it would leave them, because it publishes something else; nothing was changed"
+	return "it would leave them, because " + because + "; nothing was changed"
 }
 
 // hintUsed returns the next steps if workspaces have objects of the withdrawn APIs.
@@ -170,8 +194,11 @@ func (x *withdrawer) hintUsed(w *withdrawal) string {
 	first := "delete them in the workspaces while the agent runs: it deletes their copies"
 	switch {
 	case w.whole && !w.runs():
-		first = "let the agent run, as it was in the setup file before, with kcpctl up; delete the objects in the " +
-			"workspaces: it deletes their copies; and remove it then"
+		first = "add the agent to the setup file again, without paused, and run kcpctl up, which starts it; delete " +
+			"the objects in the workspaces: it deletes their copies; and remove it then"
+	case !w.runs():
+		first = "revert the change, remove paused of the agent from the setup file, and run kcpctl up, which starts " +
+			"it; delete the objects in the workspaces: it deletes their copies; and make the change then"
 	case !w.whole && len(w.published) == 0:
 		first = "revert the change; or first " + first
 	}
@@ -247,6 +274,9 @@ func (x *withdrawer) withdraw(ctx context.Context, w *withdrawal, lost bool) err
 		if err := x.release(ctx, w); err != nil {
 			return err
 		}
+	}
+	if !w.kinds() {
+		return nil
 	}
 	remains, err := x.remains(ctx, w)
 	if err != nil {

@@ -76,6 +76,8 @@ func inAgents(t *testing.T, test func(t *testing.T, w *world, widgets func(...st
 		widgets := func(names ...string) { w.widgets(endpoint, names...) }
 		widgets("first")
 		w.secrets(endpoint)
+		w.consumers("widgets")
+		w.onShard("secrets")
 		test(t, w, widgets)
 	})
 }
@@ -86,7 +88,7 @@ func (w *world) widgets(endpoint string, names ...string) {
 	for _, name := range names {
 		items = append(items, map[string]any{"apiVersion": "example.com/v1", "kind": "Widget", "metadata": map[string]any{
 			"name": name, "namespace": "default", "finalizers": []any{"syncagent.kcp.io/cleanup", "mine"},
-			"annotations": map[string]any{"kcp.io/cluster": "c1"},
+			"annotations": map[string]any{"kcp.io/cluster": "c1"}, "labels": map[string]any{"name": name},
 		}})
 	}
 	w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com/v1/widgets", list(items...))
@@ -103,6 +105,7 @@ func (w *world) exports(workspace, name, endpoint string, resources ...string) {
 	}
 	w.rt.Kcp.PutIn(workspace+"/apiexports/"+name, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIExport", "spec": map[string]any{"resources": provided},
+		"metadata": map[string]any{"name": name, "annotations": map[string]any{"kcp.io/cluster": "of-" + name}},
 	}})
 	w.rt.Kcp.PutIn(workspace+"/apiexportendpointslices/"+name, &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "apis.kcp.io/v1alpha1", "kind": "APIExportEndpointSlice", "status": map[string]any{"endpoints": endpoints},
@@ -120,6 +123,36 @@ func (w *world) secrets(endpoint string, names ...string) {
 		items = append(items, map[string]any{"apiVersion": "v1", "kind": "Secret", "metadata": secret})
 	}
 	w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/api/v1/secrets", list(items...))
+}
+
+// consumers are the APIExports that the workspace root:team-a binds.
+func (w *world) consumers(exports ...string) {
+	items := []any{}
+	for _, name := range exports {
+		items = append(items, map[string]any{
+			"apiVersion": "apis.kcp.io/v1alpha2", "kind": "APIBinding",
+			"metadata": map[string]any{"name": name, "annotations": map[string]any{"kcp.io/cluster": "c1"}},
+			"spec":     map[string]any{"reference": map[string]any{"export": map[string]any{"name": name}}},
+			"status":   map[string]any{"apiExportClusterName": "of-" + name},
+		})
+	}
+	w.rt.Kcp.Always("list apibindings", list(items...))
+}
+
+// onShard are the objects of a core resource in all workspaces of the root shard. Those of root:team-a are named as in
+// names, and another workspace has one that another agent has copied.
+func (w *world) onShard(resource string, names ...string) {
+	object := func(cluster, name string) any {
+		return map[string]any{"apiVersion": "v1", "kind": "Any", "metadata": map[string]any{
+			"name": name, "namespace": "default", "annotations": map[string]any{"kcp.io/cluster": cluster},
+			"finalizers": []any{"syncagent.kcp.io/cleanup"},
+		}}
+	}
+	items := []any{object("c2", "elsewhere")}
+	for _, name := range names {
+		items = append(items, object("c1", name))
+	}
+	w.rt.Kcp.Always("GET /clusters/*/api/v1/"+resource, list(items...))
 }
 
 func list(items ...any) fakekcp.Answer {
@@ -312,7 +345,8 @@ func TestAgentKeepsItsName(t *testing.T) {
 		require.Empty(t, w.rt.Calls())
 
 		require.Contains(t, clierr.Hint(err), "or remove the agent from the file, run kcpctl up --orphan agent/widgets, which keeps the objects on both sides, "+
-			"and add it with the new name")
+			"add it with the new name, and change the label syncagent.kcp.io/agent-name of the copies from demo-widgets to demo-gizmos with kubectl label: "+
+			"without it, the agent does not see their status")
 		w.without(t)
 		w.up.Options.Orphan = []topology.ID{agentWidgets}
 		w.mustRun(t)

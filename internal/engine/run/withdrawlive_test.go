@@ -50,7 +50,7 @@ func TestAnotherAPIExportOfAnAgent(t *testing.T) {
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, used+
 			"it would leave them, because it no longer publishes through APIExport widgets in root:widgets; nothing was changed")
-		require.Contains(t, clierr.Hint(err), "revert the change; or first delete them in the workspaces while the agent runs")
+		require.Contains(t, clierr.Hint(err), "revert the change, remove paused of the agent from the setup file, and run kcpctl up, which starts it")
 		require.Empty(t, w.rt.Calls())
 
 		widgets()
@@ -196,7 +196,7 @@ func TestObjectsOfAnAgentAreDeletedWhileItRuns(t *testing.T) {
 		w.without(t)
 		_, err := w.run(t)
 		requireError(t, err, clierr.Failed, strings.Replace(used, "root:team-a", "root:widgets", 1)+notRunning)
-		require.Contains(t, clierr.Hint(err), "let the agent run, as it was in the setup file before, with kcpctl up")
+		require.Contains(t, clierr.Hint(err), "add the agent to the setup file again, without paused, and run kcpctl up, which starts it")
 
 		w.rt.Edit("Deployment/kcp/demo-agent-widgets", func(o *unstructured.Unstructured) {
 			o.Object["spec"].(map[string]any)["replicas"] = int64(1)

@@ -37,9 +37,9 @@ type usedObject struct {
 	kcp.Exported
 	// workspace is the path of its workspace, or else the name of its logical cluster.
 	workspace string
-	// server and path are where it is served.
-	server *topology.Component
-	path   string
+	// server and path are where it is served. shard is its shard.
+	server, shard *topology.Component
+	path          string
 }
 
 // held reports whether the object waits for an agent before it is deleted.
@@ -79,13 +79,22 @@ func (x *withdrawer) exports(w *withdrawal, published bool) ([]record.Agent, err
 	return all, nil
 }
 
-// objects returns the objects of the APIs that are withdrawn, on all shards.
+// objects returns the objects that depend on what is withdrawn, on all shards.
 func (x *withdrawer) objects(ctx context.Context, w *withdrawal) ([]usedObject, error) {
 	own, err := x.resources(ctx, w)
 	if err != nil {
 		return nil, err
 	}
-	return x.objectsOf(ctx, w, own, askTime)
+	out, err := x.objectsOf(ctx, w, own, askTime)
+	if err != nil {
+		return nil, err
+	}
+	excluded, err := x.excluded(ctx, w, askTime)
+	if err != nil {
+		return nil, err
+	}
+	uncopied, err := x.heldByConsumers(ctx, w, w.uncopied, askTime)
+	return slices.Concat(out, excluded, uncopied), err
 }
 
 // objectsOf returns the objects of some resources, which what is withdrawn publishes. If all goes, these are also the
@@ -135,24 +144,14 @@ func (x *withdrawer) ask(ctx context.Context, e record.Agent, resources []schema
 		return nil, err
 	}
 	defer proxy.Close()
-	read := func(k schema.GroupVersionKind) (*unstructured.Unstructured, error) {
-		o, err := proxy.Object(ctx, plan.Ref{Workspace: e.Workspace, GroupVersionKind: k, Name: e.APIExport})
-		switch {
-		case err != nil:
-			return nil, fmt.Errorf("read %s %s in %s: %w", k.Kind, e.APIExport, e.Workspace, err)
-		case o == nil: // then it is not known who uses it
-			return nil, fmt.Errorf("%s %s in %s does not exist", k.Kind, e.APIExport, e.Workspace)
-		}
-		return o, nil
-	}
 	if all {
-		export, err := read(kcpapi.APIExport.GroupVersionKind)
+		export, err := readOf(ctx, proxy, e, kcpapi.APIExport.GroupVersionKind)
 		if err != nil {
 			return nil, err
 		}
 		resources = union(resources, agentstate.Resources(export))
 	}
-	slice, err := read(kcpapi.APIExportEndpointSlice.GroupVersionKind)
+	slice, err := readOf(ctx, proxy, e, kcpapi.APIExportEndpointSlice.GroupVersionKind)
 	if err != nil {
 		return nil, err
 	}
@@ -165,6 +164,20 @@ func (x *withdrawer) ask(ctx context.Context, e record.Agent, resources []schema
 		out = append(out, found...)
 	}
 	return out, nil
+}
+
+// readOf reads the APIExport of an agent, or the APIExportEndpointSlice of the same name. It fails if it does not
+// exist, because then it is not known who uses it.
+func readOf(ctx context.Context, proxy *kcp.Client, e record.Agent,
+	k schema.GroupVersionKind) (*unstructured.Unstructured, error) {
+	o, err := proxy.Object(ctx, plan.Ref{Workspace: e.Workspace, GroupVersionKind: k, Name: e.APIExport})
+	switch {
+	case err != nil:
+		return nil, fmt.Errorf("read %s %s in %s: %w", k.Kind, e.APIExport, e.Workspace, err)
+	case o == nil:
+		return nil, fmt.Errorf("%s %s in %s does not exist", k.Kind, e.APIExport, e.Workspace)
+	}
+	return o, nil
 }
 
 // union returns the resources of both lists, each once.
@@ -197,7 +210,8 @@ func (x *withdrawer) onShard(ctx context.Context, at agentstate.Endpoint,
 			return nil, fmt.Errorf("%s: %w", server.ID(), err)
 		}
 		for _, e := range found {
-			out = append(out, usedObject{Exported: e, workspace: e.Cluster, server: server, path: at.URL.Path})
+			out = append(out, usedObject{Exported: e, workspace: e.Cluster, server: server, shard: at.Shard,
+				path: at.URL.Path})
 		}
 	}
 	if len(out) == 0 {
@@ -235,7 +249,7 @@ func (x *withdrawer) resources(ctx context.Context, w *withdrawal) ([]schema.Gro
 	stays := map[record.Published]bool{}
 	if c := x.topology.Component(w.agent); c != nil && !w.whole {
 		for _, p := range agentOf(c).Published {
-			stays[p] = true
+			stays[p.API()] = true
 		}
 	}
 	var out []schema.GroupResource
@@ -255,7 +269,7 @@ func (x *withdrawer) resources(ctx context.Context, w *withdrawal) ([]schema.Gro
 		}
 		r, ok := publishedAs(it.Live)
 		for _, k := range agent.Kinds(publishing(it.Live)) {
-			if k.Projected = r; ok && !stays[publishedOf(k)] {
+			if k.Projected = r; ok && !stays[publishedOf(k).API()] {
 				out = union(out, []schema.GroupResource{r})
 			}
 		}
@@ -274,11 +288,10 @@ func publishedAs(live *unstructured.Unstructured) (schema.GroupResource, bool) {
 // related returns the related objects of workspaces that have the finalizer. An agent leaves it on those to which its
 // objects no longer refer. Those that another agent copies too keep it.
 func (x *withdrawer) related(ctx context.Context, w *withdrawal, published bool) ([]usedObject, error) {
-	resources := agent.RelatedOfConsumers(publishing(liveOf(w.gone())...))
-	if was := x.known.Agents[w.agent]; w.all() {
-		for _, r := range was.Related {
-			resources = union(resources, []schema.GroupResource{schema.ParseGroupResource(r)})
-		}
+	resources := union(agent.RelatedOfConsumers(publishing(liveOf(w.gone())...)),
+		relatedIn(x.known.Agents[w.agent]))
+	if !w.all() {
+		return x.heldByConsumers(ctx, w, resources, releaseTime)
 	}
 	if len(resources) == 0 {
 		return nil, nil
@@ -292,28 +305,40 @@ func (x *withdrawer) related(ctx context.Context, w *withdrawal, published bool)
 		return nil, err
 	}
 	for _, c := range x.topology.OfKind(topology.Agent) {
-		if c.ID() == w.agent && w.all() {
+		shared := shared(c, resources)
+		if c.ID() == w.agent || len(shared) == 0 {
 			continue
 		}
-		shared := slices.DeleteFunc(agent.RelatedOfConsumers(&c.Agent.Agent),
-			func(r schema.GroupResource) bool { return !slices.Contains(resources, r) })
-		if len(shared) == 0 {
-			continue
-		}
-		exports := exportsOf(x.known, c.ID())
-		if now := agentOf(c); !slices.ContainsFunc(exports, now.Publishes) {
-			exports = append(exports, now)
-		}
-		others, err := x.heldIn(ctx, exports, shared)
+		others, err := x.heldIn(ctx, x.exportsWith(c), shared)
 		if err != nil {
 			return nil, err
 		}
-		out = slices.DeleteFunc(out, func(u usedObject) bool {
-			return slices.ContainsFunc(others,
-				func(o usedObject) bool { return o.String() == u.String() && o.Cluster == u.Cluster })
-		})
+		out = without(out, others)
 	}
 	return out, nil
+}
+
+// shared returns which of some resources an agent copies from workspaces as related resources.
+func shared(c *topology.Component, resources []schema.GroupResource) []schema.GroupResource {
+	return slices.DeleteFunc(agent.RelatedOfConsumers(&c.Agent.Agent),
+		func(r schema.GroupResource) bool { return !slices.Contains(resources, r) })
+}
+
+// exportsWith returns the APIExports of an agent, with the one in the setup file.
+func (x *withdrawer) exportsWith(c *topology.Component) []record.Agent {
+	exports := exportsOf(x.known, c.ID())
+	if now := agentOf(c); !slices.ContainsFunc(exports, now.Publishes) {
+		exports = append(exports, now)
+	}
+	return exports
+}
+
+// without returns the objects that are not among others.
+func without(all, others []usedObject) []usedObject {
+	return slices.DeleteFunc(all, func(u usedObject) bool {
+		return slices.ContainsFunc(others,
+			func(o usedObject) bool { return o.String() == u.String() && o.Cluster == u.Cluster })
+	})
 }
 
 // heldIn returns the objects of some resources that have the finalizer, in several APIExports.
@@ -411,7 +436,8 @@ func (x *withdrawer) toRelease(ctx context.Context, w *withdrawal) ([]usedObject
 			out = append(out, u)
 		}
 	}
-	return out, nil
+	excluded, err := x.excluded(ctx, w, releaseTime)
+	return append(out, excluded...), err
 }
 
 // removeFinalizers removes the finalizer from objects, and returns from how many.

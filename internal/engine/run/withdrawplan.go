@@ -1,12 +1,12 @@
 package run
 
 import (
-	"cmp"
 	"fmt"
 	"maps"
 	"slices"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
+	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
@@ -26,17 +26,23 @@ type withdrawal struct {
 	// longer publishes, by the record: also if an interrupted run has changed the PublishedResources.
 	changed []plan.Item
 	dropped []record.Published
+	// narrowed are PublishedResources with another filter. copied are the related resources of workspaces that the
+	// agent has copied, and uncopied the ones that it no longer copies for objects that it still publishes.
+	narrowed         []narrowing
+	copied, uncopied []schema.GroupResource
 	// whole means that the agent goes, with its identity.
 	whole bool
 	// moved means that the agent publishes through another APIExport from now on.
 	moved bool
 	// orphan means that the copies of objects are kept.
 	orphan bool
+	// stopped means that the setup file stops the agent.
+	stopped bool
 }
 
 // runs reports whether the agent runs, so that it deletes the copies of objects that are deleted.
 func (w *withdrawal) runs() bool {
-	return !w.whole || slices.ContainsFunc(w.workloads, func(it plan.Item) bool {
+	return !w.whole && !w.stopped || slices.ContainsFunc(w.workloads, func(it plan.Item) bool {
 		if it.Live == nil {
 			return true
 		}
@@ -51,8 +57,11 @@ func (w *withdrawal) gone() []plan.Item { return slices.Concat(w.published, w.ch
 // all reports whether everything goes that the agent has published through an APIExport.
 func (w *withdrawal) all() bool { return w.whole || w.moved }
 
+// kinds reports whether the agent no longer publishes something.
+func (w *withdrawal) kinds() bool { return w.all() || len(w.gone())+len(w.dropped) > 0 }
+
 // some reports whether something goes that objects of workspaces depend on.
-func (w *withdrawal) some() bool { return w.all() || len(w.gone())+len(w.dropped) > 0 }
+func (w *withdrawal) some() bool { return w.kinds() || len(w.narrowed)+len(w.uncopied) > 0 }
 
 // add adds an object that is deleted.
 func (w *withdrawal) add(it plan.Item) {
@@ -72,13 +81,9 @@ func (w *withdrawal) add(it plan.Item) {
 // unbinds adds deleted APIBindings of other components to what a whole agent publishes.
 func (w *withdrawal) unbinds(deleted []plan.Item, exports []record.Agent) {
 	for _, it := range deleted {
-		if it.GroupKind() != kcpapi.APIBinding.GroupKind() || it.Live == nil ||
-			slices.ContainsFunc(w.bindings, func(b plan.Item) bool { return b.Ref == it.Ref }) {
-			continue
-		}
-		of, _, _ := unstructured.NestedStringMap(it.Live.Object, "spec", "reference", "export")
-		bound := record.Agent{Workspace: cmp.Or(of["path"], it.Workspace), APIExport: of["name"]}
-		if slices.ContainsFunc(exports, bound.Publishes) {
+		of, ok := boundBy(it)
+		if ok && slices.ContainsFunc(exports, of.Publishes) &&
+			!slices.ContainsFunc(w.bindings, func(b plan.Item) bool { return b.Ref == it.Ref }) {
 			w.bindings = append(w.bindings, it)
 		}
 	}
@@ -135,6 +140,7 @@ func (u *Up) withdrawn(p *plan.Plan, known *record.Record) []*withdrawal {
 			w.changed = append(w.changed, it)
 		}
 	}
+	u.copiesFewer(ws, p)
 	for _, w := range ws.all {
 		// kcp deletes the objects with the APIBinding. Without the agent, they would wait for it.
 		w.whole = w.whole || len(w.bindings) > 0 && u.Topology.Component(w.agent) == nil
@@ -145,6 +151,7 @@ func (u *Up) withdrawn(p *plan.Plan, known *record.Record) []*withdrawal {
 		}
 	}
 	for _, w := range ws.all {
+		w.compareCopied(u.Topology.Component(w.agent))
 		if w.whole {
 			w.unbinds(p.Deletions(), exportsOf(known, w.agent))
 		}
@@ -170,11 +177,13 @@ func (u *Up) compareAgent(ws *withdrawals, id topology.ID, was record.Agent) {
 	w := ws.of(id)
 	w.whole = w.whole || !was.IsAt(now)
 	w.moved = !was.Publishes(now)
+	w.stopped = c.Replicas == 0
 	for _, p := range was.Published {
-		if !slices.Contains(now.Published, p) {
+		if !slices.ContainsFunc(now.Published, func(n record.Published) bool { return n.API() == p.API() }) {
 			w.dropped = append(w.dropped, p)
 		}
 	}
+	w.copiedFewer(was, c)
 }
 
 // isLeft reports whether the run excludes the cluster of an agent.
@@ -226,7 +235,8 @@ func agentOf(c *topology.Component) record.Agent {
 }
 
 func publishedOf(k agent.PublishedKind) record.Published {
-	return record.Published{Kind: k.GroupKind.String(), As: k.ProjectedKind.String(), Resource: k.Projected.String()}
+	return record.Published{Kind: k.GroupKind.String(), As: k.ProjectedKind.String(), Resource: k.Projected.String(),
+		Filter: k.Filter}
 }
 
 // recordAgents records the agents of the run.
@@ -269,8 +279,11 @@ func (p *preparation) sameAgents(all []*withdrawal) error {
 			}
 			return clierr.New(clierr.Failed,
 				fmt.Sprintf("revert the name to %s; or remove the agent from the file, run kcpctl up --%s %s, which "+
-					"keeps the objects on both sides, and add it with the new name",
-					w.agent.Name(), FlagOrphan, w.agent),
+					"keeps the objects on both sides, add it with the new name, and change the label %s of the "+
+					"copies from %s to %s with kubectl label: without it, the agent does not see their status",
+					w.agent.Name(), FlagOrphan, w.agent, agent.AnnotationName,
+					topology.AgentName(p.Topology.Name, w.agent.Name()),
+					topology.AgentName(p.Topology.Name, other.Name)),
 				"%s would become %s, which publishes through the same APIExport %s in %s: an agent finds the "+
 					"copies of objects by its name; nothing was changed",
 				w.agent, other.ID(), now.APIExport, now.Workspace)
