@@ -23,6 +23,9 @@ import (
 const (
 	// maxLog is the size above which a log is rotated, in bytes.
 	maxLog = 20 << 20
+	// keptLog is how much of a log its rotation keeps, at the end of it, in units of the limit. Without --foreground, a
+	// log can have any size.
+	keptLog = 5
 	// oldLogs is how many previous logs are kept: <component>.log.1 is the newest of them.
 	oldLogs      = 4
 	followPeriod = 200 * time.Millisecond
@@ -36,6 +39,14 @@ func oldLog(path string, n int) string { return fmt.Sprintf("%s.%d", path, n) }
 func (l *Layout) openLog(name string) (*os.File, error) {
 	path := l.logFile(name)
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, explain(err)
+	}
+	dir, err := os.Open(filepath.Dir(path))
+	if err == nil {
+		defer dir.Close()        // which ends the lock
+		err = filelock.Lock(dir) // else another run that rotates this log would truncate the new one
+	}
+	if err != nil {
 		return nil, explain(err)
 	}
 	if info, err := os.Stat(path); err == nil && info.Size() > 0 {
@@ -74,21 +85,21 @@ func (l *Layout) rotateLogs(limit int64) error {
 		if err != nil || info.Size() <= limit {
 			continue
 		}
-		if err := rotateLog(path); err != nil {
+		if err := rotateLog(path, info.Size()-keptLog*limit); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// rotateLog makes a copy of a log the newest previous one, and truncates it. A full disk costs the oldest previous logs
-// only, and any other failure none.
-func rotateLog(path string) error {
+// rotateLog makes a copy of a log, from an offset on, the newest previous one, and truncates it. A full disk costs the
+// oldest previous logs only, and any other failure none.
+func rotateLog(path string, from int64) error {
 	next := path + ".new"
-	err := copyFile(path, next)
+	err := copyFile(path, next, from)
 	for n := oldLogs; n > 0 && disk.IsFull(err); n-- {
 		_ = os.Remove(oldLog(path, n))
-		err = copyFile(path, next)
+		err = copyFile(path, next, from)
 	}
 	if err == nil {
 		err = shiftLogs(path)
@@ -112,12 +123,16 @@ func shiftLogs(path string) error {
 	return nil
 }
 
-func copyFile(from, to string) error {
+// copyFile copies a file from an offset on.
+func copyFile(from, to string, offset int64) error {
 	in, err := os.Open(from)
 	if err != nil {
 		return err
 	}
 	defer in.Close()
+	if _, err := in.Seek(max(offset, 0), io.SeekStart); err != nil {
+		return err
+	}
 	out, err := os.OpenFile(to, os.O_CREATE|os.O_WRONLY|os.O_TRUNC, 0o600)
 	if err != nil {
 		return explain(err)
@@ -132,7 +147,7 @@ func (l *Layout) removeLogs(name string) error {
 			return err
 		}
 	}
-	return disk.RemoveState(l.logFile(name))
+	return errors.Join(disk.RemoveState(l.logFile(name)+".new"), disk.RemoveState(l.logFile(name)))
 }
 
 // Logs copies the log of a component's process. With Follow it also copies what is appended until ctx ends.

@@ -3,17 +3,20 @@ package local
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/filelock"
 )
 
 func logRuntime(t *testing.T) (*Runtime, *topology.Component) {
@@ -158,6 +161,38 @@ func TestRotationKeepsAFewLogs(t *testing.T) {
 	files, err = os.ReadDir(r.layout.path(dirLogs))
 	require.NoError(t, err)
 	require.Empty(t, files)
+}
+
+// Another run that is copying a log would then truncate the new one.
+func TestANewLogWaitsForARotation(t *testing.T) {
+	r, _ := logRuntime(t)
+	writeLog(t, r.layout, "first")
+	rotating, err := filelock.Open(r.layout.path(dirLogs), os.O_RDONLY, 0)
+	require.NoError(t, err)
+	opened := make(chan error)
+	go func() {
+		f, err := r.layout.openLog("demo-root")
+		opened <- errors.Join(err, f.Close())
+	}()
+	select {
+	case err := <-opened:
+		require.Fail(t, "it did not wait", err)
+	case <-time.After(10 * pollInterval):
+	}
+	require.NoFileExists(t, oldLog(r.layout.logFile("demo-root"), 1))
+	require.NoError(t, rotating.Close())
+	require.NoError(t, <-opened)
+	require.FileExists(t, oldLog(r.layout.logFile("demo-root"), 1))
+}
+
+// A log that no command has rotated for a long time is not copied as a whole.
+func TestRotationKeepsTheEndOfALongLog(t *testing.T) {
+	r, _ := logRuntime(t)
+	writeLog(t, r.layout, strings.Repeat("a", 1000)+"the end")
+	require.NoError(t, r.layout.rotateLogs(2))
+	kept, err := os.ReadFile(oldLog(r.layout.logFile("demo-root"), 1))
+	require.NoError(t, err)
+	require.Equal(t, strings.Repeat("a", 2*keptLog-len("the end"))+"the end", string(kept))
 }
 
 // A rotation that fails loses nothing.

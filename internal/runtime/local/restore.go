@@ -64,5 +64,5 @@ func moveFile(from, to string) error {
 	if os.Rename(from, to) == nil {
 		return nil
 	}
-	return copyFile(from, to)
+	return copyFile(from, to, 0)
 }
