@@ -53,9 +53,7 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err != nil {
 		return err
 	}
-	p := r.supervisor.get(w.name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer r.supervisor.lock(w.name)()
 	if err := r.layout.writeEntry(e); err != nil {
 		return err
 	}
@@ -69,7 +67,7 @@ func (r *Runtime) applyProcess(ctx context.Context, e entry) error {
 	if err := markDirectory(w.etcdDir()); err != nil {
 		return err
 	}
-	return r.supervisor.replace(ctx, p, e.Component, w, bin)
+	return r.supervisor.replace(ctx, e.Component, w, bin)
 }
 
 // applied finds the object that was applied last.

@@ -191,6 +191,23 @@ func (s *session) apply() *plan.Plan {
 	return p
 }
 
+// lock takes the lock of the setup, as a run does until it has finished.
+func (s *session) lock() (unlock func()) {
+	s.Helper()
+	_, unlock, err := s.rt.Lock(s.Context())
+	require.NoError(s, err)
+	return unlock
+}
+
+// look is one look of a run that watches: at a component, under the lock.
+func (s *session) look(id topology.ID) ready.State {
+	s.Helper()
+	defer s.lock()()
+	st, err := s.rt.State(s.Context(), s.t.Component(id))
+	require.NoError(s, err)
+	return st
+}
+
 // up is a whole command: it applies and waits until all is ready.
 func (m *machine) up(text string) *plan.Plan {
 	m.Helper()

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/stretchr/testify/require"
@@ -138,16 +139,18 @@ func (m *machine) processesOf(name string) []process.Identity {
 func TestProcessOfADeadRunIsFound(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())
-	pids := m.pids()
 	// The run was killed after it started the process and before it recorded the PID.
 	l := m.layout()
 	rec, err := l.record(alpha)
 	require.NoError(t, err)
+	id := rec.Identity
 	rec.Identity = process.Identity{}
 	require.NoError(t, l.writeRecord(alpha, rec))
 
 	require.Empty(t, changed(m.up(file())))
-	require.Equal(t, pids, m.pids())
+	require.Equal(t, []process.Identity{id}, m.processesOf(alpha))
+	m.down(file())
+	require.Empty(t, m.processesOf(alpha))
 }
 
 // The record comes before the process: a run that is killed in between leaves no process that no run knows.
@@ -156,7 +159,7 @@ func TestAProcessIsRecordedBeforeItStarts(t *testing.T) {
 	rt := m.open(file()).rt
 	require.NoError(t, os.MkdirAll(rt.layout.path("components", alpha), 0o700))
 	w := &workload{name: alpha, hash: "new", dir: rt.layout.path("components", alpha)}
-	require.Error(t, rt.supervisor.start(&supervised{}, w, &binary{Path: "/nowhere"}, 0))
+	require.Error(t, rt.supervisor.start(w, processRecord{Hash: "new", Binary: binary{Path: "/nowhere"}}))
 	rec, err := rt.layout.record(alpha)
 	require.NoError(t, err)
 	require.NotNil(t, rec)
@@ -170,7 +173,11 @@ func TestStateDirectoryOfARunningSetupIsMissed(t *testing.T) {
 	m.up(file())
 	pids := m.pids()
 	dir := m.layout().Dir
+	watching := m.open(file()).rt
 	require.NoError(t, os.Rename(dir, dir+".moved"))
+	require.ErrorContains(t, watching.Wait(t.Context()), "the state directory "+dir+" does not exist any more")
+	require.ErrorContains(t, watching.End(t.Context(), false), "its state directory "+dir+" was moved or deleted")
+	require.NoDirExists(t, dir)
 	err := m.open(file()).rt.Moved()
 	require.ErrorContains(t, err, "its state directory "+dir+" was moved or deleted")
 	for _, pid := range pids {
@@ -323,6 +330,7 @@ func TestCrashIsReportedWithItsLog(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file(fakeMode("crash")))
 	s.apply()
+	defer s.lock()()
 	st := s.await("shard/alpha", func(st ready.State) bool { return st.Stuck })
 	require.Equal(t, "exited with code 3, crashed repeatedly", st.Reason)
 	require.Equal(t, []string{"starting crash", "Error: no disk, no cry"}, st.Detail)
@@ -332,7 +340,7 @@ func TestCrashIsReportedWithItsLog(t *testing.T) {
 	st, err := m.open(file(fakeMode("crash"))).rt.State(t.Context(), s.t.Component("shard/alpha"))
 	require.NoError(t, err)
 	require.Equal(t, ready.State{
-		Replicas: 1, Reason: "exited with code 3", Stuck: true, Detail: []string{"starting crash", "Error: no disk, no cry"},
+		Replicas: 1, Reason: "exited with code 3, crashed repeatedly", Stuck: true, Detail: []string{"starting crash", "Error: no disk, no cry"},
 		Restarts: 1, Since: st.Since,
 	}, st)
 }
@@ -364,6 +372,15 @@ func kill(t *testing.T, pid int) {
 	require.NoError(t, p.Kill())
 }
 
+// crash kills a process, and waits until it is dead.
+func (m *machine) crash(name string) {
+	m.Helper()
+	rec, err := m.layout().record(name)
+	require.NoError(m, err)
+	kill(m.T, rec.PID)
+	require.Eventually(m, func() bool { return !rec.Alive() }, patience, time.Millisecond)
+}
+
 func TestWaitRestartsAndNoticesStop(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file())
@@ -382,6 +399,73 @@ func TestWaitRestartsAndNoticesStop(t *testing.T) {
 
 	m.down(file()) // another kcpctl
 	require.ErrorContains(t, <-ended, "not running")
+}
+
+// The lock is held from the decision to restart a process until it is started: another run would start a second one, or
+// find nothing to stop.
+func TestWaitRestartsUnderTheLock(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	s, other := m.open(file()), m.open(file())
+	var decisions []error
+	s.rt.supervisor.now = func() time.Time {
+		_, unlock, err := other.rt.Lock(t.Context())
+		decisions = append(decisions, err)
+		if err == nil {
+			unlock()
+		}
+		return m.clock.Now()
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	pid := m.pids()[alpha]
+	kill(t, pid)
+	go func() { ended <- s.rt.Wait(ctx) }()
+	require.Eventually(t, func() bool {
+		m.clock.Advance(time.Second)
+		rec, err := m.layout().record(alpha)
+		return err == nil && rec.PID != pid && rec.Alive()
+	}, patience, pollInterval)
+	cancel()
+	require.NoError(t, <-ended)
+	require.NotEmpty(t, decisions)
+	for _, err := range decisions {
+		require.Equal(t, clierr.Conflict, clierr.Code(err), "%v", err)
+	}
+	require.Len(t, m.processesOf(alpha), 1)
+}
+
+// All runs that watch a setup count the crashes together: two of them do not restart a process twice as often.
+func TestRunsCountTheSameCrashes(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	a, b := m.open(file()), m.open(file())
+	m.crash(alpha)
+	require.Equal(t, "ended by signal: killed, restarting", a.look("shard/alpha").Reason)
+	require.Equal(t, "ended by signal: killed, restarting", b.look("shard/alpha").Reason)
+	m.clock.Advance(time.Second)
+	a.look("shard/alpha") // starts it
+	m.crash(alpha)
+	st := b.look("shard/alpha")
+	require.Equal(t, "ended by signal: killed, crashed repeatedly", st.Reason)
+	require.True(t, st.Stuck)
+	require.Equal(t, st.Reason, a.look("shard/alpha").Reason)
+	require.Empty(t, m.processesOf(alpha))
+}
+
+// A command that only looks at a setup writes nothing, so it cannot bring back what another run removes meanwhile.
+func TestAStateIsReadWithoutAWrite(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	path := m.layout().recordFile(alpha)
+	before, err := os.ReadFile(path)
+	require.NoError(t, err)
+	m.crash(alpha)
+	st := m.open(file()).await("shard/alpha", func(st ready.State) bool { return st.Stuck })
+	require.Equal(t, "not running any more", st.Reason)
+	after, err := os.ReadFile(path)
+	require.NoError(t, err)
+	require.Equal(t, string(before), string(after))
 }
 
 // A process of an earlier run is restarted only by the run that holds the lock: two runs would start two processes.

@@ -95,57 +95,84 @@ func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func()
 	if err := os.MkdirAll(r.layout.Dir, 0o700); err != nil {
 		return nil, nil, explain(err)
 	}
+	for range lockAttempts {
+		unlock, err = r.lockExisting(ctx)
+		if clierr.Code(err) != clierr.Conflict || poll.Pause(ctx, lockPause) != nil {
+			break
+		}
+	}
+	return ctx, unlock, err
+}
+
+// Lock waits a moment for a run in the foreground, which holds the lock while it restarts a process.
+const (
+	lockAttempts = 10
+	lockPause    = 100 * time.Millisecond
+)
+
+// lockExisting is Lock for a setup that was started. It fails with fs.ErrNotExist if the state directory does not
+// exist.
+func (r *Runtime) lockExisting(ctx context.Context) (unlock func(), err error) {
 	f, err := filelock.Open(r.layout.path(fileLock), os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, filelock.ErrHeld) {
-		return nil, nil, r.layout.lockedError()
+		return nil, r.layout.lockedError()
 	}
 	if err != nil {
-		return nil, nil, explain(err)
+		return nil, explain(err)
 	}
-	raw, err := json.Marshal(r.self())
+	err = r.describe(f)
 	if err == nil {
-		err = f.Truncate(0)
+		err = r.mayWrite(ctx) // another run may have written the record before this one got the lock
 	}
 	if err == nil {
-		_, err = f.WriteAt(raw, 0)
+		err = r.layout.checkHidden(ctx)
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, nil, explain(fmt.Errorf("write %s: %w", f.Name(), err))
-	}
-	if err := r.mayWrite(ctx); err != nil { // another run may have written it before this one got the lock
-		_ = f.Close()
-		return nil, nil, err
-	}
-	if err := r.layout.checkHidden(ctx); err != nil {
-		_ = f.Close()
-		return nil, nil, err
+		return nil, err
 	}
 	r.supervisor.setLocked(true)
-	return ctx, func() {
+	return func() {
 		r.supervisor.setLocked(false)
 		_ = os.Remove(f.Name())
 		_ = f.Close()
 	}, nil
 }
 
-// End waits until no other run changes the setup. Then it stops all processes, and with purge removes everything.
-func (r *Runtime) End(ctx context.Context, purge bool) error {
-	if _, err := os.Stat(r.layout.Dir); errors.Is(err, fs.ErrNotExist) {
-		return nil // another run has removed everything
+// describe writes into the lock file which run holds the lock. Only readers need it, so a full disk, on which kcp must
+// still be stopped, does not matter.
+func (r *Runtime) describe(f *os.File) error {
+	raw, err := json.Marshal(r.self())
+	if err == nil {
+		_, err = f.WriteAt(raw, 0)
 	}
-	held, unlock, err := r.Lock(ctx)
+	if err == nil {
+		err = f.Truncate(int64(len(raw))) // of a run that was killed, more may be left
+	}
+	if err == nil || disk.IsFull(err) {
+		return nil
+	}
+	return explain(fmt.Errorf("write %s: %w", f.Name(), err))
+}
+
+// End waits until no other run changes the setup. Then it stops all processes, and with purge removes everything.
+// Without the state directory, it fails if processes of the setup run: it was moved or deleted under them.
+func (r *Runtime) End(ctx context.Context, purge bool) error {
+	unlock, err := r.lockExisting(ctx)
 	for clierr.Code(err) == clierr.Conflict && poll.Pause(ctx, watchPeriod) == nil {
-		held, unlock, err = r.Lock(ctx)
+		unlock, err = r.lockExisting(ctx)
+	}
+	if errors.Is(err, fs.ErrNotExist) {
+		return r.Moved()
 	}
 	if err != nil {
 		return err
 	}
 	defer unlock()
-	if err := r.StopAll(held); err != nil || !purge {
+	if err := r.StopAll(ctx); err != nil || !purge {
 		return err
 	}
-	return r.Purge(held)
+	return r.Purge(ctx)
 }
 
 func (l *Layout) lockedError() error {

@@ -110,6 +110,7 @@ func TestDyingProcessIsReportedWithItsExitStatus(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(id.PID, syscall.SIGTERM))
 	require.Eventually(t, func() bool { return !id.Alive() }, patience, time.Millisecond)
+	defer s.lock()()
 	gone := m.layout().path("components", alpha, "gone")
 	time.AfterFunc(200*time.Millisecond, func() { _ = os.WriteFile(gone, nil, 0o600) })
 	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
@@ -132,6 +133,15 @@ func TestUpDoesNotWaitForThePortOfALiveProcess(t *testing.T) {
 	s.rt.layout.ports.WaitFree(t.Context(), "shard/alpha")
 	require.Equal(t, 3, looks, "it looks at each port once")
 	require.ErrorContains(t, s.preflight(), fmt.Sprintf("is taken by %s (pid %d)", os.Args[0], os.Getpid()))
+}
+
+// A full disk is often full of logs: kcp can be stopped then.
+func TestAFullDiskDoesNotKeepKcpRunning(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	require.NoError(t, os.Symlink("/dev/full", m.layout().path(fileLock)))
+	require.NoError(t, m.open(file()).rt.End(t.Context(), false))
+	require.Empty(t, m.processesOf(alpha))
 }
 
 func TestProcessInheritsNothing(t *testing.T) {

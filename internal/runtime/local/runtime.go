@@ -7,6 +7,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"maps"
 	"net"
 	"os"
@@ -92,7 +93,7 @@ func New(t *topology.Topology, l *Layout, o Options) *Runtime {
 	p := &prober{store: o.Store}
 	return &Runtime{
 		topology: t, layout: l, options: o, prober: p, keepsPKI: keepsPKI, hostAddress: hostAddress,
-		supervisor: &supervisor{layout: l, prober: p, now: o.Now, supervised: map[string]*supervised{}},
+		supervisor: &supervisor{layout: l, prober: p, now: o.Now, busy: map[string]*sync.Mutex{}},
 	}
 }
 
@@ -269,7 +270,6 @@ const watchPeriod = 500 * time.Millisecond
 // Wait watches the processes until ctx ends, restarts those that crash, and rotates long logs. It fails if a process
 // cannot be restarted, or if another run has stopped the setup.
 func (r *Runtime) Wait(ctx context.Context) error {
-	r.supervisor.watch()
 	for {
 		for _, c := range r.topology.Components {
 			if !c.Runs() {
@@ -286,18 +286,26 @@ func (r *Runtime) Wait(ctx context.Context) error {
 	}
 }
 
-// watch fails if a component has stopped for good. While another run changes the setup, that run restarts what crashes:
-// what this one would see may be half of a change, so it looks again later.
+// watch restarts a component that has crashed, and fails if it has stopped for good. It holds the lock for that:
+// another run that holds it restarts what crashes itself, and what this one would see may be half of a change.
 func (r *Runtime) watch(ctx context.Context, c *topology.Component) error {
-	var o observation
-	for range 2 { // a run may have begun after the first look at the lock, and ended before the second one
-		if r.layout.readHolder() != nil {
-			return nil
-		}
-		var err error
-		if o, err = r.supervisor.observe(ctx, c); err != nil || !o.final {
-			return err
-		}
+	o, err := r.supervisor.observe(ctx, c)
+	if err != nil || o.alive || o.processRecord != nil && o.Crashes.Waiting(r.options.Now()) {
+		return err
+	}
+	unlock, err := r.lockExisting(ctx)
+	switch {
+	case clierr.Code(err) == clierr.Conflict:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return clierr.New(clierr.Failed, "if it was moved, move it back; then rerun the command",
+			"the state directory %s does not exist any more", r.layout.Dir)
+	case err != nil:
+		return err
+	}
+	defer unlock()
+	if o, err = r.supervisor.observe(ctx, c); err != nil || !o.final {
+		return err
 	}
 	if all, err := r.layout.workloads(); err != nil || len(all) > 0 && all[c.ID()] == nil {
 		return err // another run has removed only this component

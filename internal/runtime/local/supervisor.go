@@ -31,6 +31,8 @@ type processRecord struct {
 	StartedAt time.Time `json:"startedAt"`
 	// Restarts is how often the same workload was restarted.
 	Restarts int32 `json:"restarts"`
+	// Crashes are the crashes of the workload since a run changed or restarted it.
+	Crashes process.Crashes `json:"crashes,omitzero"`
 	// Exit is how it ended. Only the run that started it can know.
 	Exit *process.Exit `json:"exit,omitempty"`
 	// Stopping is set while kcpctl stops it.
@@ -39,10 +41,14 @@ type processRecord struct {
 
 // ended describes how a process ended, as far as that is known.
 func (rec *processRecord) ended() string {
+	how := "not running any more"
 	if rec.Exit != nil {
-		return rec.Exit.String()
+		how = rec.Exit.String()
 	}
-	return "not running any more"
+	if rec.Crashes.GaveUp() {
+		how += ", crashed repeatedly"
+	}
+	return how
 }
 
 func (l *Layout) recordFile(name string) string { return l.path(dirProcesses, name+".json") }
@@ -86,7 +92,7 @@ func (l *Layout) writeRecord(name string, rec *processRecord) error {
 }
 
 // locate returns the live processes of a workload, and the record. There is at most one process, unless a user started
-// others. If the record has no PID yet, locate adds it.
+// others. If the record has no PID yet, the one that locate returns has it.
 func (l *Layout) locate(w *workload) ([]process.Identity, *processRecord, error) {
 	rec, err := l.record(w.name)
 	if err != nil {
@@ -100,41 +106,34 @@ func (l *Layout) locate(w *workload) ([]process.Identity, *processRecord, error)
 		return nil, nil, err
 	}
 	if len(found) == 1 && rec != nil && rec.PID == 0 {
-		rec.Identity = found[0]
-		return found, rec, l.writeRecord(w.name, rec)
+		rec.Identity = found[0] // not written: only the run that holds the lock writes
 	}
 	return found, rec, nil
 }
 
-// supervisor starts and stops the processes of workloads, and restarts those that crash.
+// supervisor starts and stops the processes of workloads, and restarts those that crash. It does so only while this run
+// holds the lock of the setup: two runs would start two processes.
 type supervisor struct {
 	layout *Layout
 	prober *prober
 	now    func() time.Time
 
-	mu         sync.Mutex
-	supervised map[string]*supervised
-	locked     bool
-	watching   bool
+	mu     sync.Mutex
+	busy   map[string]*sync.Mutex
+	locked bool
 }
 
-// supervised is the state of a component's process in this run. Its lock is taken before the lock of the supervisor.
-type supervised struct {
-	mu sync.Mutex
-	// startedAt is when this run started the process; zero if it did not.
-	startedAt time.Time
-	crashes   process.Crashes
-}
-
-func (s *supervisor) get(name string) *supervised {
+// lock keeps the other goroutines of this run from the process of a workload until unlock is called.
+func (s *supervisor) lock(name string) (unlock func()) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	p := s.supervised[name]
-	if p == nil {
-		p = &supervised{}
-		s.supervised[name] = p
+	m := s.busy[name]
+	if m == nil {
+		m = &sync.Mutex{}
+		s.busy[name] = m
 	}
-	return p
+	s.mu.Unlock()
+	m.Lock()
+	return m.Unlock
 }
 
 // setLocked records whether this run holds the setup's lock.
@@ -144,69 +143,58 @@ func (s *supervisor) setLocked(locked bool) {
 	s.locked = locked
 }
 
-// watch makes this run restart what crashes from now on, also processes of other runs, while none of them holds the
-// lock.
-func (s *supervisor) watch() {
+// holdsLock reports whether this run holds the setup's lock.
+func (s *supervisor) holdsLock() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.watching = true
+	return s.locked
 }
 
-// restartsAll reports whether this run restarts what crashes, whichever run has started it.
-func (s *supervisor) restartsAll() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.locked || s.watching
-}
-
-// replace stops the process of a workload, if it has one, and starts the next one. The caller holds the lock of p.
-func (s *supervisor) replace(ctx context.Context, p *supervised, id topology.ID, w *workload, bin *binary) error {
-	restarts := int32(0)
+// replace stops the process of a workload, if it has one, and starts the next one. The caller has called lock.
+func (s *supervisor) replace(ctx context.Context, id topology.ID, w *workload, bin *binary) error {
+	next := processRecord{Hash: w.hash, Binary: *bin}
 	before, err := s.layout.record(w.name)
 	if err == nil && before != nil && before.Hash == w.hash {
-		restarts = before.Restarts + 1
+		next.Restarts = before.Restarts + 1
 	}
-	if err := s.stopLocked(ctx, p, w); err != nil {
+	if err := s.stopLocked(ctx, w); err != nil {
 		return err
 	}
 	if before != nil {
 		s.layout.ports.WaitFree(ctx, id)
 	}
-	return s.start(p, w, bin, restarts)
+	return s.start(w, next)
 }
 
 // again restarts the process of a workload. It does nothing if no run has started one.
 func (s *supervisor) again(ctx context.Context, id topology.ID, w *workload) (restarted bool, err error) {
-	p := s.get(w.name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer s.lock(w.name)()
 	rec, err := s.layout.record(w.name)
 	if err != nil || rec == nil {
 		return false, err
 	}
-	return true, s.replace(ctx, p, id, w, &rec.Binary)
+	return true, s.replace(ctx, id, w, &rec.Binary)
 }
 
 // start starts a workload. The record is written before and after it, so that the next run finds the process even if
 // this one is killed in between.
-func (s *supervisor) start(p *supervised, w *workload, bin *binary, restarts int32) error {
+func (s *supervisor) start(w *workload, rec processRecord) error {
 	log, err := s.layout.openLog(w.name)
 	if err != nil {
 		return err
 	}
 	defer log.Close()
-	rec := &processRecord{Dir: s.layout.Dir, Hash: w.hash, Binary: *bin, StartedAt: s.now(), Restarts: restarts}
-	if err := s.layout.writeRecord(w.name, rec); err != nil {
+	rec.Dir, rec.StartedAt = s.layout.Dir, s.now()
+	if err := s.layout.writeRecord(w.name, &rec); err != nil {
 		return err
 	}
 	rec.Identity, rec.Exit, err = process.Start(process.Command{
-		Path: bin.Path, Args: w.args, Env: w.processEnv(), Dir: w.dir, Output: log,
+		Path: rec.Binary.Path, Args: w.args, Env: w.processEnv(), Dir: w.dir, Output: log,
 	})
 	if err != nil {
 		return err
 	}
-	p.startedAt = rec.StartedAt
-	return s.layout.writeRecord(w.name, rec)
+	return s.layout.writeRecord(w.name, &rec)
 }
 
 const (
@@ -231,13 +219,11 @@ func (s *supervisor) isReady(ctx context.Context, w *workload) bool {
 
 // stop ends the processes of a workload and removes their record.
 func (s *supervisor) stop(ctx context.Context, w *workload) error {
-	p := s.get(w.name)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	return s.stopLocked(ctx, p, w)
+	defer s.lock(w.name)()
+	return s.stopLocked(ctx, w)
 }
 
-func (s *supervisor) stopLocked(ctx context.Context, p *supervised, w *workload) error {
+func (s *supervisor) stopLocked(ctx context.Context, w *workload) error {
 	live, rec, err := s.layout.locate(w)
 	if err != nil {
 		return err
@@ -246,11 +232,9 @@ func (s *supervisor) stopLocked(ctx context.Context, p *supervised, w *workload)
 	if len(live) > 0 && !s.isReady(ctx, w) {
 		grace = min(grace, unreadyGrace)
 	}
-	p.startedAt = time.Time{}
-	p.crashes = process.Crashes{}
 	if rec != nil && len(live) > 0 {
-		rec.Stopping = true // for a run that watches it, see observe
-		if err := s.layout.writeRecord(w.name, rec); err != nil {
+		rec.Stopping = true // if this run is killed, the next one does not take the end for a crash
+		if err := s.layout.writeRecord(w.name, rec); err != nil && !disk.IsFull(err) {
 			return err
 		}
 	}
@@ -280,12 +264,10 @@ type observation struct {
 // stopping reports whether kcpctl is stopping the process, which still has its ports.
 func (o observation) stopping() bool { return o.processRecord != nil && o.Stopping && o.Alive() }
 
-// observe returns the state of a component's process. It restarts a process that crashed, if this run started it, holds
-// the setup's lock or watches the setup.
+// observe returns the state of a component's process. It restarts a process that crashed if this run holds the setup's
+// lock; otherwise it writes nothing.
 func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observation, error) {
-	p := s.get(c.Object())
-	p.mu.Lock()
-	defer p.mu.Unlock()
+	defer s.lock(c.Object())()
 	rec, err := s.layout.record(c.Object())
 	if err != nil {
 		return observation{}, err
@@ -298,58 +280,60 @@ func (s *supervisor) observe(ctx context.Context, c *topology.Component) (observ
 	case rec.Alive():
 		return observation{processRecord: rec, alive: true}, nil
 	}
-	if exit := rec.End(ctx); exit != nil {
-		rec.Exit = exit
-		if err := s.layout.writeRecord(c.Object(), rec); err != nil {
-			return observation{}, err
+	mayRestart := s.holdsLock()
+	if mayRestart {
+		if exit := rec.End(ctx); exit != nil {
+			rec.Exit = exit
 		}
 	}
-	if rec.Stopping || !rec.StartedAt.Equal(p.startedAt) {
-		o, err := s.observeLost(c, rec)
-		if err != nil || o.alive || rec.Stopping || !s.restartsAll() {
-			return o, err
-		}
-		// It has run while this run did, and no other run may start it now.
+	o, w, err := s.observeDead(c, rec)
+	switch {
+	case err != nil || o.alive || !mayRestart:
+		return o, err
+	case w == nil:
+		return o, s.layout.writeRecord(c.Object(), rec)
 	}
-	return s.restart(ctx, p, c, rec)
+	return s.restart(ctx, w, rec)
 }
 
-// observeLost returns the state of a process that another run started and that does not have the recorded PID.
-func (s *supervisor) observeLost(c *topology.Component, rec *processRecord) (observation, error) {
+// observeDead returns the state of a process that does not have the recorded PID, and the workload to restart. That is
+// nil if no run may restart it.
+func (s *supervisor) observeDead(c *topology.Component, rec *processRecord) (observation, *workload, error) {
 	dead := observation{processRecord: rec, reason: rec.ended(), final: true}
-	if isOpen(s.layout.database(c.Object())) {
-		dead.reason = hidden
-	}
 	w, err := s.layout.workloadOf(c)
 	if err != nil || w == nil {
-		return dead, err
+		return dead, nil, err
 	}
 	if live, rec, err := s.layout.locate(w); err != nil || len(live) > 0 && rec != nil && rec.Alive() {
-		return observation{processRecord: rec, alive: err == nil}, err
+		return observation{processRecord: rec, alive: err == nil}, nil, err
 	}
-	return dead, nil
+	if isOpen(s.layout.database(c.Object())) {
+		dead.reason = hidden
+		return dead, nil, nil
+	}
+	if rec.Stopping {
+		return dead, nil, nil
+	}
+	return dead, w, nil
 }
 
 // restart starts a crashed process again when that is due.
-func (s *supervisor) restart(
-	ctx context.Context, p *supervised, c *topology.Component, rec *processRecord,
-) (observation, error) {
+func (s *supervisor) restart(ctx context.Context, w *workload, rec *processRecord) (observation, error) {
 	now := s.now()
-	p.crashes.Record(now, now.Sub(rec.StartedAt))
+	rec.Crashes.Record(now, now.Sub(rec.StartedAt))
+	if err := s.layout.writeRecord(w.name, rec); err != nil {
+		return observation{}, err
+	}
 	dead := observation{processRecord: rec, reason: rec.ended()}
-	if p.crashes.GaveUp() {
-		dead.reason += ", crashed repeatedly"
+	if rec.Crashes.GaveUp() {
 		dead.final = true
 		return dead, nil
 	}
 	dead.reason += ", restarting"
-	if !p.crashes.Due(now) || ctx.Err() != nil {
+	if rec.Crashes.Waiting(now) || ctx.Err() != nil {
 		return dead, nil
 	}
-	w, err := s.layout.workloadOf(c)
-	if err != nil || w == nil {
-		return dead, err
-	}
-	p.crashes.Restarted()
-	return dead, s.start(p, w, &rec.Binary, rec.Restarts+1)
+	next := processRecord{Hash: w.hash, Binary: rec.Binary, Restarts: rec.Restarts + 1, Crashes: rec.Crashes}
+	next.Crashes.Restarted()
+	return dead, s.start(w, next)
 }

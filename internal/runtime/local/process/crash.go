@@ -11,36 +11,43 @@ const (
 	forgetAfter = 10 * time.Minute
 )
 
-// Crashes decides when a process that ended unexpectedly is restarted.
+// Crashes decides when a process that ended unexpectedly is restarted. It is part of the record of the process, so that
+// all runs that watch it count the same crashes.
 type Crashes struct {
-	count, fast int
-	// restartAt is zero while the process is running.
-	restartAt time.Time
-	gaveUp    bool
+	Count int `json:"count,omitempty"`
+	// Fast is how many of the last ones were fast.
+	Fast int `json:"fast,omitempty"`
+	// At is when the last one was recorded. It is zero while the process is running.
+	At time.Time `json:"at,omitzero"`
 }
 
 // Record records the end of a process of some age. Recording the same end again has no effect.
 func (c *Crashes) Record(now time.Time, age time.Duration) {
-	if !c.restartAt.IsZero() || c.gaveUp {
+	if !c.At.IsZero() || c.GaveUp() {
 		return
 	}
 	if age > forgetAfter {
 		*c = Crashes{}
 	}
-	c.count++
-	c.fast++
+	c.Count++
+	c.Fast++
 	if age >= FastExit {
-		c.fast = 0
+		c.Fast = 0
 	}
-	c.gaveUp = c.count > maxRestarts || c.fast > 1
-	c.restartAt = now.Add(time.Second << (c.count - 1))
+	c.At = now
 }
 
 // GaveUp reports whether the process is no longer restarted.
-func (c *Crashes) GaveUp() bool { return c.gaveUp }
+func (c *Crashes) GaveUp() bool { return c.Count > maxRestarts || c.Fast > 1 }
 
-// Due reports whether it is time to restart the process.
-func (c *Crashes) Due(now time.Time) bool { return !now.Before(c.restartAt) }
+// Waiting reports whether it is too early to restart the process. A clock that was set back does not make it longer.
+func (c *Crashes) Waiting(now time.Time) bool {
+	if c.At.IsZero() || c.GaveUp() {
+		return false
+	}
+	waited := now.Sub(c.At)
+	return waited >= 0 && waited < time.Second<<(c.Count-1)
+}
 
 // Restarted records that the process was restarted.
-func (c *Crashes) Restarted() { c.restartAt = time.Time{} }
+func (c *Crashes) Restarted() { c.At = time.Time{} }

@@ -25,10 +25,21 @@ func TestCrashes(t *testing.T) {
 			now := testutil.Start()
 			for _, age := range tc.ages {
 				c.Record(now, time.Duration(age)*time.Second)
-				require.False(t, c.Due(now), "it waits")
+				c.Record(now.Add(time.Hour), time.Duration(age)*time.Second) // by another run
+				require.Equal(t, !c.GaveUp(), c.Waiting(now))
 				c.Restarted()
 			}
 			require.Equal(t, tc.want, c.GaveUp())
 		})
 	}
+}
+
+func TestAClockThatIsSetBackDelaysNoRestart(t *testing.T) {
+	now := testutil.Start()
+	var c Crashes
+	require.False(t, c.Waiting(now))
+	c.Record(now, time.Minute)
+	require.True(t, c.Waiting(now))
+	require.False(t, c.Waiting(now.Add(time.Second)))
+	require.False(t, c.Waiting(now.Add(-time.Hour)))
 }
