@@ -150,7 +150,7 @@ func (w *workload) remove() error {
 			}
 		}
 	}
-	_ = os.Remove(w.dir) // fails if data is left
+	disk.RemoveEmpty(w.dir) // unless data is left
 	return nil
 }
 

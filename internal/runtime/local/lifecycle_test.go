@@ -262,6 +262,36 @@ func TestDownLeavesOnlyData(t *testing.T) {
 	require.NoDirExists(t, m.state)
 }
 
+// After a disk was full, the state directory, or that of a shard, is on another one, and has a symbolic link instead.
+func TestDirectoriesThatAreSymbolicLinks(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	require.NoError(t, m.open(file()).rt.StopAll(t.Context()))
+	other := t.TempDir()
+	move := func(dir string) {
+		to := filepath.Join(other, filepath.Base(dir))
+		require.NoError(t, os.Rename(dir, to))
+		require.NoError(t, os.Symlink(to, dir))
+	}
+	shard := m.layout().path("components", alpha)
+	move(shard)
+	move(m.state)
+	volume, err := os.ReadFile(filepath.Join(shard, "data/etcd", fileVolume))
+	require.NoError(t, err)
+	m.up(file("  - name: beta")) // chooses a port
+	m.down(file())
+	again, err := os.ReadFile(filepath.Join(shard, "data/etcd", fileVolume))
+	require.NoError(t, err)
+	require.Equal(t, volume, again)
+
+	scope, err := m.open(file()).rt.PurgeScope(t.Context())
+	require.NoError(t, err)
+	require.Len(t, scope, 2)
+	require.Contains(t, scope[1], shard+", but not "+filepath.Join(other, alpha))
+	require.NoError(t, m.open(file()).rt.Purge(t.Context()))
+	require.FileExists(t, filepath.Join(other, alpha, "data/etcd", fileVolume))
+}
+
 func TestPurgeRefusesWhileProcessesRun(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())

@@ -11,6 +11,7 @@ import (
 	"maps"
 	"net"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -74,9 +75,21 @@ var _ run.Runtime = (*Runtime)(nil)
 // PreflightPurge finds nothing: Purge only deletes files of the state directory.
 func (r *Runtime) PreflightPurge(context.Context) error { return nil }
 
-// PurgeScope returns the state directory.
+// PurgeScope returns the state directory, and the symbolic links in it: Purge deletes no directory of the user.
 func (r *Runtime) PurgeScope(context.Context) ([]string, error) {
-	return []string{"this machine: directory " + r.layout.Dir + ", with all data"}, nil
+	scope := []string{"this machine: directory " + r.layout.Dir + ", with all data"}
+	err := filepath.WalkDir(r.layout.Dir, func(path string, d fs.DirEntry, err error) error {
+		if err == nil && d.Type()&fs.ModeSymlink != 0 {
+			to, _ := os.Readlink(path)
+			scope = append(scope, fmt.Sprintf(
+				"the symbolic link %s, but not %s, to which it leads: delete that yourself", path, to))
+		}
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return err
+	})
+	return scope, err
 }
 
 // KeepsPKI reports whether Purge keeps the PKI, because it is not in the state directory.

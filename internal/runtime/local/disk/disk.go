@@ -77,6 +77,14 @@ func WriteJSON[T any](path string, value T) error {
 	return WriteState(path, raw)
 }
 
+// RemoveEmpty removes a directory if it is empty. It does not remove a symbolic link, as os.Remove would whatever is in
+// the directory: users move data to another disk, and leave a link.
+func RemoveEmpty(dir string) {
+	if info, err := os.Lstat(dir); err == nil && info.IsDir() {
+		_ = os.Remove(dir) // fails if it is not empty
+	}
+}
+
 // RemoveState removes a file of the state directory, if it exists.
 func RemoveState(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

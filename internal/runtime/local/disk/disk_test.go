@@ -69,6 +69,19 @@ func TestWriteStateReplacesTheFile(t *testing.T) {
 	require.NoError(t, RemoveState(path), "it is gone already")
 }
 
+func TestRemoveEmpty(t *testing.T) {
+	dir := t.TempDir()
+	full, empty, link := filepath.Join(dir, "full"), filepath.Join(dir, "empty"), filepath.Join(dir, "link")
+	require.NoError(t, WriteState(filepath.Join(full, "file"), nil))
+	require.NoError(t, os.Mkdir(empty, 0o700))
+	require.NoError(t, os.Symlink(full, link))
+	for _, path := range []string{full, empty, link, filepath.Join(dir, "none")} {
+		RemoveEmpty(path)
+	}
+	require.FileExists(t, filepath.Join(link, "file"))
+	require.NoDirExists(t, empty)
+}
+
 func TestFieldsOfALaterKcpctlSurvive(t *testing.T) {
 	type state struct {
 		Base int `json:"base"`

@@ -260,7 +260,7 @@ func (s *Set) Commit(ctx context.Context) error {
 // Release allows other setups to choose ports. If nothing was committed, it leaves nothing behind.
 func (s *Set) Release() {
 	if s != nil && s.lock != nil {
-		_ = os.Remove(s.lock.Name()) // fails if there are setups
+		disk.RemoveEmpty(s.lock.Name())
 		_ = s.lock.Close()
 		s.lock = nil
 	}
@@ -288,6 +288,6 @@ func (s *Set) RemoveRoot() {
 	if err != nil {
 		return
 	}
-	_ = os.Remove(f.Name()) // fails if there are setups
+	disk.RemoveEmpty(f.Name())
 	_ = f.Close()
 }
