@@ -108,9 +108,10 @@ interrupted.`,
 	f.BoolVar(&o.ephemeral, "ephemeral", false,
 		"with --local: keep running, and on Ctrl-C or when the COMMAND ends, remove everything, as down --purge does")
 	requireFlag(f, "local", "foreground", "ephemeral")
-	excludeFlag(f, "dry-run", "foreground", "ephemeral")            // it starts nothing
-	excludeFlag(f, "ephemeral", "foreground", "write-installation") // nothing stays
-	excludeFlag(f, "only", run.FlagPruneData)                       // it deletes nothing
+	excludeFlag(f, "dry-run", "foreground", "ephemeral", "write-installation") // it starts and writes nothing
+	excludeFlag(f, "ephemeral", "foreground", "write-installation")            // nothing stays
+	excludeFlag(f, "only", run.FlagPruneData)                                  // it deletes nothing
+	excludeFlag(f, "local", run.FlagForgetCluster)                             // this machine has no clusters
 	return c
 }
 
