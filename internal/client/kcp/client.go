@@ -235,5 +235,6 @@ func (c *Client) Open(ctx context.Context, path string) (io.ReadCloser, error) {
 
 // Close closes the connections of the client. It can be used again.
 func (c *Client) Close() {
-	utilnet.CloseIdleConnectionsFor(c.http().Transport) // http.Client's method does nothing: client-go wraps the transport
+	// http.Client's method does nothing: client-go wraps the transport.
+	utilnet.CloseIdleConnectionsFor(c.http().Transport)
 }

@@ -304,7 +304,8 @@ func (c *Cluster) versions(gr schema.GroupResource) []string {
 	return all
 }
 
-// commonVersion returns the highest version that all clusters with the API serve, or else the one of the oldest cluster.
+// commonVersion returns the highest version that all clusters with the API serve, or else the one of the oldest
+// cluster.
 func commonVersion(gr schema.GroupResource, clusters []Cluster) string {
 	var candidates, first []string
 	for _, c := range clusters {

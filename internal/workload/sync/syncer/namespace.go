@@ -145,7 +145,8 @@ func (n *namespacer) ensure(ctx context.Context, i item) error {
 	return nil
 }
 
-// create creates a namespace. A cluster that replaces another one does not have it, so the cluster is identified before.
+// create creates a namespace. A cluster that replaces another one does not have it, so the cluster is identified
+// before.
 func (n *namespacer) create(ctx context.Context, client dynamic.ResourceInterface, name string,
 	want map[string]string, i item) error {
 	cl, _ := n.seen()
