@@ -222,7 +222,7 @@ func published(c *api.Cluster) (synced, unsynced []schema.GroupVersionResource) 
 // update starts and stops watches if the endpoints or the resources have changed. Endpoints or resources that are nil
 // are unchanged.
 func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsynced []schema.GroupVersionResource) {
-	s.scope.set(endpoints, resources, unsynced)
+	changed := s.scope.set(endpoints, resources, unsynced)
 	endpoints, resources = s.known()
 	if resources == nil {
 		return
@@ -234,6 +234,9 @@ func (s *syncer) update(ctx context.Context, endpoints []string, resources, unsy
 	}
 	if endpoints == nil {
 		return
+	}
+	if changed {
+		log.Info("Watching", "endpoints", len(endpoints), "resources", len(resources))
 	}
 	if err := s.up.Update(endpoints, s.apis()); err != nil {
 		log.Error(err, "Cannot watch kcp")

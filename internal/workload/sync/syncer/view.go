@@ -45,17 +45,20 @@ type scope struct {
 	unsynced []schema.GroupVersionResource
 }
 
-// set sets what is synced. Endpoints or resources that are nil are unchanged.
-func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersionResource) {
+// set sets what is synced, and reports whether that differs. Endpoints or resources that are nil are unchanged.
+func (s *scope) set(endpoints []string, resources, unsynced []schema.GroupVersionResource) (changed bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if endpoints != nil {
+		changed = !slices.Equal(endpoints, s.endpoints)
 		s.endpoints = endpoints
 	}
 	if resources != nil {
+		changed = changed || !slices.Equal(resources, s.resources)
 		s.resources = resources
 		s.unsynced = unsynced
 	}
+	return changed
 }
 
 // seen returns the Cluster, or an empty one and false before it is known.
