@@ -47,7 +47,6 @@ func TestClusterAgentChanges(t *testing.T) {
 			a.Shown(t, 1)
 			pod = podAgents(t, a)
 		}},
-		{"the time until an object arrives", a.Latency},
 		{"a new shard", func(t *testing.T) { newShard(t, a); require.Equal(t, pod, podAgents(t, a)) }},
 		{"renewal", func(t *testing.T) { renews(t, a); require.Equal(t, pod, podAgents(t, a)) }},
 		{"rotation", func(t *testing.T) { rotates(t, a); require.Equal(t, pod, podAgents(t, a)) }},

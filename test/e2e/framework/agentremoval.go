@@ -15,14 +15,14 @@ const OfAgent = "kcpctl.dev/name=widgets"
 // MissesShard starts the agent while a shard does not answer. The agent does not try again when it does, so up restarts
 // the agent.
 func (a *Agents) MissesShard(t *testing.T) {
-	on := func(args ...string) string {
-		return a.Service.Kubectl(append(args, "--namespace", a.Service.Namespace)...).Run(t.Context(), t).OK(t).Stdout
+	on := func(c *Cluster, args ...string) {
+		c.Kubectl(append(args, "--namespace", c.Namespace)...).Run(t.Context(), t).OK(t)
 	}
 	a.Release(t, "root:late", "late")
 	gamma := "deployment/" + a.Name + "-shard-gamma"
-	on("scale", gamma, "--replicas=0")
-	on("wait", "pods", "--for=delete", "--selector", "kcpctl.dev/name=gamma", "--timeout=2m")
-	on("delete", "pods", "--selector", OfAgent)
+	on(a.Kcp, "scale", gamma, "--replicas=0")
+	on(a.Kcp, "wait", "pods", "--for=delete", "--selector", "kcpctl.dev/name=gamma", "--timeout=2m")
+	on(a.Service, "delete", "pods", "--selector", OfAgent)
 	Eventually(t.Context(), t, func() error {
 		logs := a.Service.Kubectl("logs", "--selector", OfAgent, "--tail=-1", "--namespace", a.Service.Namespace)
 		log, err := logs.Run(t.Context(), t).Output() // the new pod may not run yet
@@ -31,8 +31,8 @@ func (a *Agents) MissesShard(t *testing.T) {
 		}
 		return err
 	})
-	on("scale", gamma, "--replicas=1")
-	on("rollout", "status", gamma, "--timeout=4m")
+	on(a.Kcp, "scale", gamma, "--replicas=1")
+	on(a.Kcp, "rollout", "status", gamma, "--timeout=4m")
 
 	// The shard is ready before it answers everybody.
 	a.Finds(t, nil, "KCP144", "fail", "agent/widgets does not watch shard/gamma")
