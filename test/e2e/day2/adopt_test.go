@@ -244,7 +244,9 @@ func (a *adoption) report(t *testing.T, allowed int) {
 
 func (a *adoption) imports(t *testing.T) {
 	require.NoError(t, os.Remove(a.File))
-	r := a.Kcpctl(t, "import", "--from-cluster", "--name", a.Setup.Name, "--output", a.File).OK(t)
+	c := a.Command("import", "--from-cluster", "--name", a.Setup.Name, "--output", a.File)
+	c.Args = slices.Delete(c.Args, 1, 3) // --file is for --finish
+	r := c.Run(t.Context(), t).OK(t)
 	t.Log(r.Stderr)
 	for _, said := range []string{"kcpctl certs import --from-cluster", "kcpctl up", "kcpctl import --finish", operatedFront + "-front-proxy"} {
 		require.Contains(t, r.Stderr, said)
