@@ -187,13 +187,13 @@ func (a *assembly) cacheServer() {
 	for _, o := range a.reader.of(kindCacheServer) {
 		o.prefix = "spec.cacheServer"
 		if o.etcd.Prefix != "" {
-			o.origins["etcd.external.prefix"].find(NotMapped,
+			o.from("etcd.external.prefix").find(NotMapped,
 				"the prefix of a cache server is always /cache up to kcp v0.32.3",
 				"two installations need two etcds for their cache servers")
 			o.etcd.Prefix = ""
 		}
 		if len(o.etcd.Endpoints) == 0 && o.component.Replicas > 1 {
-			o.origins["replicas"].find(NotMapped, "a cache server without an external etcd has one replica", "")
+			o.from("replicas").find(NotMapped, "a cache server without an external etcd has one replica", "")
 			o.component.Replicas = 0
 		}
 		used := slices.ContainsFunc(a.reader.objects, func(s *object) bool { return s.ref(refCacheServer) == o.name })
@@ -258,7 +258,7 @@ func (a *assembly) baseURL(o *object, service string) {
 		o.comment("url", "The base URL is the Service of kcp-operator, which aliases keeps.")
 		return
 	}
-	o.origins["url"].find(Review, "the URL leads to the Service "+service+" of kcp-operator",
+	o.from("url").find(Review, "the URL leads to the Service "+service+" of kcp-operator",
 		"up lets this Service lead to kcpctl's shard; before you remove it from aliases, change the DNS entry "+
 			"or the load balancer")
 }
@@ -341,7 +341,7 @@ func (a *assembly) virtualWorkspaces() {
 			continue
 		default:
 			vw.Shard = a.served(o, users[o.name])
-			a.moveURL(&vw)
+			a.moveURL(&vw, users[o.name][0])
 			if vw.KubeconfigSecret != "" {
 				vw.KubeconfigSecret = ""
 				o.find(NotMapped, "kcpctl writes the kubeconfig with which kcp's own server dials its shard",
@@ -353,15 +353,20 @@ func (a *assembly) virtualWorkspaces() {
 	}
 }
 
-// moveURL gives a server of virtual workspaces the URL that flags of its shard set, which take precedence.
-func (a *assembly) moveURL(vw *v1alpha1.VirtualWorkspace) {
+// moveURL gives a server of virtual workspaces the URL that flags of its shard set, unless it has one: kcp-operator
+// sets it again after extraArgs.
+func (a *assembly) moveURL(vw *v1alpha1.VirtualWorkspace, user *object) {
 	shard := &a.setup.Spec.RootShard.ShardSpec
 	for i := range a.setup.Spec.Shards {
 		if a.setup.Spec.Shards[i].Name == vw.Shard {
 			shard = &a.setup.Spec.Shards[i].ShardSpec
 		}
 	}
-	vw.URL = cmp.Or(shard.VirtualWorkspaceURL, vw.URL)
+	if vw.URL != "" && shard.VirtualWorkspaceURL != "" {
+		user.from("virtualWorkspaceURL").find(NotNeeded, "kcp-operator sets the flag again, to the address of the "+
+			"VirtualWorkspace "+vw.Name, "")
+	}
+	vw.URL = cmp.Or(vw.URL, shard.VirtualWorkspaceURL)
 	shard.VirtualWorkspaceURL = ""
 }
 
@@ -401,7 +406,7 @@ func (a *assembly) passed(o *object) []string {
 	var out []string
 	for _, g := range o.kubeconfig.Groups {
 		if g == "system:masters" || g == "system:kcp:logical-cluster-admin" {
-			o.origins["groups"].find(NotMapped, "front-proxies drop the group "+g,
+			o.from("groups").find(NotMapped, "front-proxies drop the group "+g,
 				"for an administrator, use system:kcp:admin")
 			continue
 		}

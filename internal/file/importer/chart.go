@@ -37,6 +37,7 @@ func (a *assembly) chart(o *object) {
 			"name the namespace of the release with --namespace")
 	}
 	a.flags()
+	a.chartDefaults(o)
 	a.chartExpose(o)
 	a.chartExternal(o)
 	a.chartTokens(o)
@@ -59,6 +60,17 @@ func (a *assembly) chart(o *object) {
 	a.release("spec.rootShard.image.tag")
 	a.chartMonitoring(o)
 	a.mounts()
+}
+
+// chartDefaults sets the defaults of the chart that differ from kcpctl's, except log levels and resources.
+func (a *assembly) chartDefaults(o *object) {
+	const why = "The default of the chart."
+	a.setup.Spec.Defaults.LogFormat = "json"
+	o.comment("spec.defaults.logFormat", why)
+	if o.home.Enabled == nil {
+		o.home.Enabled = new(false)
+		o.comment("spec.homeWorkspaces.enabled", why)
+	}
 }
 
 // chartTags sets the releases that the values do not say, if the version of the chart says them. Otherwise it reports
@@ -95,7 +107,7 @@ func (a *assembly) chartMonitoring(o *object) {
 	case release.Of(version).MetricsReader:
 		a.setup.Spec.Monitoring = &v1alpha1.Monitoring{PrometheusOperator: &v1alpha1.PrometheusOperator{}}
 	default:
-		o.origins[fieldOperator].find(NotMapped,
+		o.from(fieldOperator).find(NotMapped,
 			"with kcp "+version+", only administrators can read the metrics of shards",
 			"set "+fieldOperator+" after an upgrade to kcp v0.32.0")
 	}
@@ -150,7 +162,7 @@ func (a *assembly) chartTokens(o *object) {
 // file.
 func (a *assembly) chartIssuers(o *object) {
 	if o.auth.OIDC != nil {
-		o.origins["spec.authentication.oidc.issuerURL"].find(NotNeeded,
+		o.from("spec.authentication.oidc.issuerURL").find(NotNeeded,
 			"authentication.configMapRef.name takes precedence over oidc", "")
 		o.auth.OIDC = nil
 	}
@@ -212,7 +224,7 @@ func (o *object) chartKeys() v1alpha1.KeyAlgorithm {
 			return known
 		}
 	}
-	o.origins["spec.pki.keyAlgorithm"].find(NotMapped, fmt.Sprintf("kcpctl has no keys of %s with %s bits",
+	o.from("spec.pki.keyAlgorithm").find(NotMapped, fmt.Sprintf("kcpctl has no keys of %s with %s bits",
 		cmp.Or(o.algorithm, "RSA"), cmp.Or(o.keySize, "2048")),
 		"choose another algorithm in spec.pki.keyAlgorithm")
 	return ""
@@ -223,14 +235,15 @@ func (a *assembly) chartEtcdSecret(o *object) {
 	if o.etcd.TLSSecret != "" {
 		return
 	}
-	o.etcd.TLSSecret = a.setup.Metadata.Name + "-etcd-client"
+	o.etcd.TLSSecret = cmp.Or(scalar(o.root, "fullnameOverride"), a.setup.Metadata.Name) + "-etcd-client-cert"
 	o.comment("spec.rootShard.etcd.external.tlsSecret",
-		"The Certificate of the chart creates this Secret. Replace it by one that stays.")
+		"kcp of the chart mounts this Secret. Replace it by one that stays.")
 }
 
-// chartEtcd returns the etcd of the shard: three new members, or the etcd that the values name.
+// chartEtcd returns the etcd of the shard: the etcd that the values name, which kcp of the chart uses also if the chart
+// has one, or three new members.
 func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
-	if !o.on("etcd.enabled") {
+	if !o.on(pathEtcd) || len(o.etcd.Endpoints) > 0 {
 		if len(o.etcd.Endpoints) == 0 {
 			o.fail("required: kcp.etcd.serverAddress, because etcd.enabled is false", "")
 		}
@@ -243,10 +256,6 @@ func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
 			a.chartEtcdSecret(o)
 		}
 		return externalEtcd(o)
-	}
-	if len(o.etcd.Endpoints) > 0 {
-		o.origins["spec.rootShard.etcd.external.endpoints"].find(NotNeeded,
-			"etcd.enabled is true, and kcp uses the etcd of the chart", "")
 	}
 	m := &o.managed
 	c := &o.members.component

@@ -38,6 +38,10 @@ func (o *object) setField(v value, flag, text string) bool {
 	case "etcd-servers":
 		o.etcd.Endpoints = strings.Split(text, ",")
 	case "etcd-prefix":
+		if from, ok := o.origins["etcd.external.prefix"]; ok && from.at.String() == "spec.etcd.prefix" {
+			v.find(NotNeeded, "kcp-operator sets the flag again, to spec.etcd.prefix", "")
+			return true
+		}
 		o.etcd.Prefix = text
 	case "etcd-cafile":
 		return o.etcdFile("ca.crt", text)

@@ -20,11 +20,13 @@ spec:
   etcd: {endpoints: ["http://etcd:2379"], prefix: /alpha}
 `
 
-// A flag of a shard decides the URL of its virtual workspaces, also if another server serves them.
-func TestTheURLOfTheServerOfVirtualWorkspaces(t *testing.T) {
-	spec, _ := imported(t, `  kcpVirtualWorkspace: {name: vw}
+// The flags that kcp-operator sets after extraArgs decide: the URL of the server that serves the virtual
+// workspaces of a shard, and the prefix in etcd.
+func TestFlagsThatKcpOperatorSetsAgain(t *testing.T) {
+	spec, findings := imported(t, `  kcpVirtualWorkspace: {name: vw}
   extraArgs: ["--shard-virtual-workspace-url=https://public.example.com"]
-`, "", secondShard+`---
+`, "", secondShard+`  extraArgs: [--etcd-prefix=/other]
+---
 apiVersion: operator.kcp.io/v1alpha1
 kind: VirtualWorkspace
 metadata: {name: vw}
@@ -32,7 +34,11 @@ spec: {target: {rootShardRef: {name: root}}, external: {hostname: vw.example.com
 `)
 	require.Empty(t, spec.RootShard.VirtualWorkspaceURL)
 	require.Len(t, spec.VirtualWorkspaces, 1)
-	require.Equal(t, "https://public.example.com", spec.VirtualWorkspaces[0].URL)
+	require.Equal(t, "https://vw.example.com:6443", spec.VirtualWorkspaces[0].URL)
+	require.Contains(t, report(findings), "spec.extraArgs[0]: kcp-operator sets the flag again, to the address of the "+
+		"VirtualWorkspace vw")
+	require.Equal(t, "/alpha", spec.Shards[0].Etcd.External.Prefix)
+	require.Contains(t, report(findings), "spec.extraArgs[0]: kcp-operator sets the flag again, to spec.etcd.prefix")
 }
 
 // Flags that a field says move to it, so that a setup has one truth about where data is and how shards are reached.

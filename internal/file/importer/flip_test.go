@@ -137,7 +137,6 @@ var sameFields = map[string]map[string]any{
 	"FrontProxy spec.externalHostname":               {"spec.external": nil},
 	"VirtualWorkspace spec.external.port":            {"spec.external.hostname": "vw.example.com"},
 	"VirtualWorkspace spec.kubeconfigSecretRef.name": {"spec.command": []any{"/server"}},
-	"chart etcd.enabled":                             {"kcp.etcd.serverAddress": "https://etcd:2379"},
 	"chart " +
 		"kcp.hostAliases.enabled": {"kcp.hostAliases.values": []any{map[string]any{"ip": "10.1.2.3", "hostnames": []any{"a"}}}},
 	"chart kcpFrontProxy.hostAliases.enabled": {

@@ -155,6 +155,15 @@ func (o *object) absolute(to string) string {
 	return o.prefix + "." + to
 }
 
+// from returns the field of the input that became a field of the setup file, which is relative as in a row. It is the
+// object itself if no field did: a flag can say it, too.
+func (o *object) from(to string) value {
+	if v, ok := o.origins[to]; ok {
+		return v
+	}
+	return value{o: o, file: o.file, key: o.root, node: o.root}
+}
+
 // at selects the component that a row of a table sets.
 type at func(*object) *object
 

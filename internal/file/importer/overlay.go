@@ -78,6 +78,21 @@ func podSpec[T any](who at, name string) func(value) {
 	}
 }
 
+// podSecurity returns the mapping of a security context of pods. The chart has two, of which the deprecated one takes
+// precedence.
+func podSecurity(who at, precedes bool) func(value) {
+	return func(v value) {
+		out, _ := raw[corev1.PodSecurityContext](v)
+		fields, _ := out.(map[string]any)
+		for name, f := range fields {
+			all := who(v.o).pod("spec", "securityContext")
+			if _, set := all[name]; precedes || !set {
+				all[name] = f
+			}
+		}
+	}
+}
+
 // containerField returns the mapping of a field to one of the container.
 func containerField[T any](who at, name string) func(value) {
 	return func(v value) {

@@ -223,12 +223,16 @@ func (o *object) merge(a, b *yaml.Node, at *field.Path) *yaml.Node {
 	return out
 }
 
-// isOn reports whether a field of the values is true. Only the etcd of the chart is on by default.
+// isOn reports whether a field of the values is true. Only the etcd of the chart is on by default, unless kcp uses
+// another one.
 func isOn(root *yaml.Node, path string) bool {
+	if path == pathEtcd && scalar(fieldAt(root, "kcp.etcd"), "serverAddress") != "" {
+		return false
+	}
 	if n := fieldAt(root, path); n != nil {
 		return n.Value == "true"
 	}
-	return path == "etcd.enabled"
+	return path == pathEtcd
 }
 
 // lookup returns the value of a key of an object, or nil.

@@ -76,7 +76,7 @@ func (a *assembly) release(from string) {
 		spec.Version = tag
 	case tag != "":
 		spec.Image.Tag = tag
-		a.root.origins[from].find(Review, "the tag is not the name of a kcp release, which determines the flags",
+		a.root.from(from).find(Review, "the tag is not the name of a kcp release, which determines the flags",
 			"set spec.version to the release in the image")
 	}
 	for _, c := range spec.Components() {

@@ -163,8 +163,12 @@ func child(at *field.Path, key string) *field.Path {
 func (o *object) apply(r *row, v value) {
 	switch {
 	case r.gate != "" && !o.on(r.gate):
+		why := r.gate + " is off"
+		if r.gate == pathEtcd {
+			why += ", or kcp.etcd.serverAddress names another etcd"
+		}
 		if !v.harmless(r) {
-			v.find(NotNeeded, r.gate+" is off", "")
+			v.find(NotNeeded, why, "")
 		}
 		return
 	case r.set != nil:
@@ -220,6 +224,10 @@ func (v value) text() string {
 
 // find adds a finding. Fields of an object with the same reason share one.
 func (v value) find(kind Kind, why, instead string) {
+	if v.at == nil { // the whole object
+		v.o.find(kind, why, instead)
+		return
+	}
 	for i, f := range v.o.findings {
 		if f.Kind == kind && f.Reason == why && f.Instead == instead && len(f.Paths) > 0 {
 			v.o.findings[i].Paths = append(f.Paths, v.at.String())

@@ -238,7 +238,9 @@ func kubeconfigRows() []row {
 				into(func(o *object) *metav1.Duration { return &o.kubeconfig.Validity })),
 			mapped("spec.targetWorkspace", "workspace",
 				into(func(o *object) *string { return &o.kubeconfig.Workspace })),
-			mapped(bindings+"cluster", "workspace", into(func(o *object) *string { return &o.kubeconfig.Workspace })),
+			mapped(bindings+"cluster", "workspace", into(func(o *object) *string { return &o.kubeconfig.Workspace })).
+				but("the kubeconfig of kcp-operator has permissions in this workspace, and its URL is that of root",
+					"in a setup, both are the same workspace: clients that use the URL of root need its path"),
 			mapped(bindings+"clusterRoles", "clusterRoles",
 				into(func(o *object) *[]string { return &o.kubeconfig.ClusterRoles })),
 			mapped("spec.target.rootShardRef.name", "target.shard", refer(refRootShard)),

@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"cmp"
 	"slices"
 	"strconv"
 	"strings"
@@ -19,6 +20,7 @@ const (
 	// fieldOperator is the field for objects of the Prometheus operator.
 	fieldOperator = "spec.monitoring.prometheusOperator"
 
+	pathEtcd    = "etcd.enabled"
 	pathIngress = "kcpFrontProxy.ingress.enabled"
 	pathGateway = "kcpFrontProxy.gateway.enabled"
 	pathRoute   = "kcpFrontProxy.openshiftRoute.enabled"
@@ -52,8 +54,7 @@ func chartPodRows(prefix, to string, who at) []row {
 		mapped(prefix+"tolerations", pod+"tolerations", podSpec[[]corev1.Toleration](who, "tolerations")),
 		mapped(prefix+"affinity", pod+"affinity", podSpec[corev1.Affinity](who, "affinity")),
 		mapped(prefix+"priorityClassName", pod+"priorityClassName", podSpec[string](who, "priorityClassName")),
-		mapped(prefix+"podSecurityContext", pod+"securityContext",
-			podSpec[corev1.PodSecurityContext](who, "securityContext")),
+		mapped(prefix+"podSecurityContext", pod+"securityContext", podSecurity(who, false)),
 		mapped(prefix+"containerSecurityContext", container+"securityContext",
 			containerField[corev1.SecurityContext](who, "securityContext")),
 		mapped(prefix+"resources", to+"resources", resources(who)),
@@ -77,8 +78,7 @@ func chartProcessRows(prefix, to string, who at) []row {
 			into(func(o *object) *corev1.PullPolicy { return &component(o).Image.PullPolicy })),
 		mapped(prefix+"v", to+"logLevel", verbosity(who)),
 		mapped(prefix+"extraFlags", to+"extraArgs", extraArgs(who)),
-		mapped(prefix+"securityContext", to+"podTemplate.spec.securityContext",
-			podSpec[corev1.PodSecurityContext](who, "securityContext")),
+		mapped(prefix+"securityContext", to+"podTemplate.spec.securityContext", podSecurity(who, true)),
 		mapped(prefix+"extraVolumes", to+"podTemplate.spec.volumes", volumes(who)),
 		mapped(prefix+"extraVolumeMounts", to+"podTemplate.spec.containers[0].volumeMounts", volumeMounts(who)),
 		mapped(gate, "", nothing).noted("turns " + prefix + "hostAliases.values on"),
@@ -130,8 +130,8 @@ func chartServerRows() []row {
 func chartEtcdRows() []row {
 	const to = "spec.rootShard.etcd.managed."
 	managed := func(o *object) *v1alpha1.ManagedEtcd { return &o.managed }
-	return slices.Concat([]row{mapped("etcd.enabled", "spec.rootShard.etcd", nothing)},
-		when("etcd.enabled", slices.Concat(
+	return slices.Concat([]row{mapped(pathEtcd, "spec.rootShard.etcd", nothing)},
+		when(pathEtcd, slices.Concat(
 			chartPodRows("etcd.", to, members), []row{
 				mapped("etcd.image", to+"image",
 					into(func(o *object) *string { return &o.members.component.Image.Repository })),
@@ -286,8 +286,14 @@ func monitored(v value) {
 func profiler(who at) func(value) {
 	return func(v value) {
 		var on bool
-		if v.decode(&on) && on && who(v.o).component.ProfilerPort == 0 {
-			who(v.o).component.ProfilerPort = 6060
+		if !v.decode(&on) || !on {
+			return
+		}
+		c := &who(v.o).component
+		c.ProfilerPort = cmp.Or(c.ProfilerPort, 6060)
+		if who(v.o) == v.o {
+			v.find(Review, "all pods reach the profiler of kcp in the chart, and with kcpctl only the pod itself does",
+				"use kubectl port-forward")
 		}
 	}
 }
