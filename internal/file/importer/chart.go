@@ -237,7 +237,7 @@ func (a *assembly) chartEtcdSecret(o *object) {
 	}
 	o.etcd.TLSSecret = cmp.Or(scalar(o.root, "fullnameOverride"), a.setup.Metadata.Name) + "-etcd-client-cert"
 	o.comment("spec.rootShard.etcd.external.tlsSecret",
-		"kcp of the chart mounts this Secret. Replace it by one that stays.")
+		"The name of the chart's Secret begins with that of the release. Replace it by one that stays.")
 }
 
 // chartEtcd returns the etcd of the shard: the etcd that the values name, which kcp of the chart uses also if the chart
@@ -268,7 +268,7 @@ func (a *assembly) chartEtcd(o *object) *v1alpha1.Etcd {
 		m.Image = cmp.Or(c.Image.Repository, chartEtcdImage) + ":" + cmp.Or(c.Image.Tag, chartEtcdTag)
 	}
 	o.find(Review, "up creates a new, empty etcd: the etcd of the chart stays as it is",
-		"to keep the data, set etcd.external with the endpoints of the chart's etcd, prefix "+registry+
-			" and its client certificate, and keep that etcd")
+		"to keep the data, set etcd.external with the endpoints of the chart's etcd, prefix "+
+			cmp.Or(o.etcd.Prefix, registry)+" and its client certificate, and keep that etcd")
 	return &v1alpha1.Etcd{Managed: m}
 }

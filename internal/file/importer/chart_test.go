@@ -40,6 +40,12 @@ func TestEtcdThatTheValuesName(t *testing.T) {
 	}
 }
 
+// The advice on how to keep the data has the prefix of the data.
+func TestPrefixOfTheChartsEtcd(t *testing.T) {
+	_, findings := valuesOf(t, "kcp: {extraFlags: [--etcd-prefix=/kcp]}")
+	require.Contains(t, findings, "prefix /kcp and its client certificate")
+}
+
 // The setup has the defaults of the chart that differ from the defaults of kcpctl.
 func TestDefaultsOfTheChart(t *testing.T) {
 	spec, _ := valuesOf(t, "")

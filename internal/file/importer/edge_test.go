@@ -60,6 +60,20 @@ func TestAuthenticationOfShards(t *testing.T) {
 	}
 }
 
+// kcp ignores the webhook of a front-proxy that accepts no other tokens, and so does a setup.
+func TestWebhookThatKcpIgnores(t *testing.T) {
+	const webhook = "  auth: {webhook: {configSecretName: authn, version: v1}"
+	for more, ignored := range map[string]bool{
+		"}\n": true, ", serviceAccount: {enabled: false}}\n": true, ", serviceAccount: {enabled: true}}\n": false,
+		", tokenAuthFile: {secretName: tokens}}\n": false,
+	} {
+		spec, findings := imported(t, "", webhook+more)
+		require.Equal(t, ignored, spec.FrontProxies[0].Authentication.Webhook == nil, more)
+		require.Equal(t, ignored, strings.Contains(report(findings), "spec.auth.webhook.configSecretName, "+
+			"spec.auth.webhook.version: kcp ignores the webhook"), more)
+	}
+}
+
 // Files of path mappings are traced to the Secrets and ConfigMaps that they come from.
 func TestPathMappingsOfFiles(t *testing.T) {
 	spec, findings := imported(t, "", `  extraVolumes:

@@ -294,6 +294,10 @@ func TestValuesInReleases(t *testing.T) {
 			"not needed: in.yaml:1:1: Application kcp: import reads the values in spec.source.helm.valuesObject", ""},
 		"a text": {"apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: kcp}\nspec: {source: {chart: kcp, helm: {values: \"kcp: {}\"}}}\n",
 			"not mapped: in.yaml:1:1: Application kcp: import does not read values in spec.source.helm.values; write them to a file", "no values of the chart"},
+		"files of values": {"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: kcp}\nspec: {chart: {spec: {chart: kcp, valuesFiles: [prod.yaml]}}, values: " + values + "}\n",
+			"not mapped: in.yaml:1:1: HelmRelease kcp: import does not read values in spec.chart.spec.valuesFiles; write them", ""},
+		"patches": {"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: kcp}\nspec: {postRenderers: [{kustomize: {}}], values: " + values + "}\n",
+			"not mapped: in.yaml:1:1: HelmRelease kcp: import does not read what spec.postRenderers changes in objects", ""},
 		"another chart": {"apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: dns}\nspec: {chart: {spec: {chart: dns}}, values: {etcd: {enabled: true}}}\n---\n" + values + "\n",
 			"not mapped: in.yaml:1:1: HelmRelease dns: import does not read this kind", ""},
 	} {

@@ -20,11 +20,11 @@ type releaseKind struct {
 func releaseKinds() []releaseKind {
 	return []releaseKind{
 		{"helm.toolkit.fluxcd.io", "HelmRelease", "spec.chart.spec.chart", "spec.chart.spec.version", "spec.values",
-			[]string{"spec.valuesFrom"}},
+			[]string{"spec.valuesFrom", "spec.chart.spec.valuesFiles", "spec.postRenderers"}},
 		{"argoproj.io", "Application", "spec.source.chart", "spec.source.targetRevision",
 			"spec.source.helm.valuesObject",
 			[]string{"spec.source.helm.values", "spec.source.helm.valueFiles", "spec.source.helm.parameters",
-				"spec.sources"}},
+				"spec.source.helm.fileParameters", "spec.sources"}},
 		{"helm.cattle.io", "HelmChart", "spec.chart", "spec.version", "", []string{"spec.valuesContent", "spec.set"}},
 	}
 }
@@ -82,8 +82,13 @@ func (r *reader) release(o *object) bool {
 		for _, path := range k.others {
 			if fieldAt(o.root, path) != nil {
 				read = true
-				o.find(NotMapped, "import does not read values in "+path,
-					"write them to a file, and import it, too: -f FILE")
+				why := "import does not read values in " + path
+				instead := "write them to a file, and import it, too: -f FILE"
+				if path == "spec.postRenderers" {
+					why = "import does not read what " + path + " changes in objects"
+					instead = "set it in podTemplate, in service or in spec.commonMetadata"
+				}
+				o.find(NotMapped, why, instead)
 			}
 		}
 		if read {

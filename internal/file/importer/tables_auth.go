@@ -151,10 +151,17 @@ func enabled(v value) {
 }
 
 // withoutServiceAccounts refuses the tokens of service accounts at a front-proxy of kcp-operator that does not enable
-// them: by default, a front-proxy of kcpctl that authenticates other tokens accepts them, too.
+// them: by default, a front-proxy of kcpctl that authenticates other tokens accepts them, too. Without them and without
+// other tokens, kcp ignores a webhook (kcp: pkg/proxy/options/authentication.go, AdditionalAuthEnabled).
 func (o *object) withoutServiceAccounts() {
-	if off := false; o.auth.ServiceAccounts == nil && o.auth.TokenAuthentication != (v1alpha1.TokenAuthentication{}) {
-		o.auth.ServiceAccounts = &off
+	accepts := o.auth.ServiceAccounts != nil && *o.auth.ServiceAccounts
+	if o.auth.Webhook != nil && o.auth.OIDC == nil && o.auth.TokenFile == nil && !accepts {
+		o.findAt("authentication.webhook.", "kcp ignores the webhook of a front-proxy that accepts no other tokens",
+			"to use it, set authentication.webhook of the front-proxy, and serviceAccounts: true")
+		o.auth.Webhook = nil
+	}
+	if o.auth.ServiceAccounts == nil && o.auth.TokenAuthentication != (v1alpha1.TokenAuthentication{}) {
+		o.auth.ServiceAccounts = new(false)
 	}
 }
 
