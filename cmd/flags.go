@@ -77,6 +77,7 @@ func (f *setupFlags) addWithShorthand(flags *pflag.FlagSet, file string) {
 	allow(flags, []source{environment}, "pki-dir")
 	listUnder(flags, GroupConnection, "file", "kubeconfig", "context", "namespace", "as", "as-group", "pki-dir")
 	f.local.add(flags)
+	requireFlag(flags, "as", "as-group")
 	excludeFlag(flags, "local", "kubeconfig", "context", "namespace", "as", "as-group")
 }
 
@@ -88,13 +89,6 @@ func addAll(flags *pflag.FlagSet, all *bool, thing, common string) {
 func (f *setupFlags) addAllowOtherCluster(c *cobra.Command) {
 	addRisk(c, acceptance{risk: risk.OtherCluster, accept: set(&f.allowOtherCluster),
 		usage: "use a cluster other than the one that the setup was applied to"})
-}
-
-func (f *setupFlags) validate() error {
-	if f.as == "" && len(f.asGroups) > 0 {
-		return clierr.New(clierr.BadInput, "add --as USER", "--as-group requires --as")
-	}
-	return nil
 }
 
 // placeOnCluster writes where the flags say that the setup's only cluster is into the setup.

@@ -69,32 +69,22 @@ removes the servers and the objects of kcp-operator, as soon as those of kcpctl 
 	o.setup.addWithShorthand(f, "")
 	requireFlag(f, "from-cluster", "root-shard")
 	requireFlag(f, "finish", "dry-run", "file", "pki-dir")
-	excludeFlag(f, "finish", "name", "output")
-	excludeFlag(f, "filename", "kubeconfig", "context", "as", "as-group")
+	excludeFlag(f, "finish", "name", "output", "from-cluster", "filename")
+	excludeFlag(f, "filename", "kubeconfig", "context", "as", "as-group", "from-cluster")
 	f.Lookup("namespace").Usage = "namespace of kcp-operator's objects, or with -f of objects that have none"
 	return c
 }
 
 func (o *importOptions) check() error {
-	modes := 0
-	for _, set := range []bool{len(o.files) > 0, o.fromCluster, o.finish} {
-		if set {
-			modes++
-		}
-	}
 	switch {
-	case modes == 0:
+	case len(o.files) == 0 && !o.fromCluster && !o.finish:
 		return clierr.New(clierr.BadInput,
 			"name files or directories with -f, or - for stdin; or read a running installation with --from-cluster",
 			"-f is required")
-	case modes > 1:
-		return clierr.New(clierr.BadInput, "use one of them", "-f, --from-cluster and --finish exclude each other")
-	case checkOutputFile(o.output) != nil:
-		return checkOutputFile(o.output)
 	case o.setup.local.enabled:
 		return clierr.New(clierr.BadInput, "omit --local", "import reads files or a cluster, not --local")
 	}
-	return o.setup.validate()
+	return checkOutputFile(o.output)
 }
 
 func (o *importOptions) run(ctx context.Context) error {

@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"strings"
 	"syscall"
 	"time"
 
@@ -125,7 +124,13 @@ conflict, even if it has the same name: choose another name with --context-name.
 	f.BoolVar(&o.portForward, "port-forward", false, "reach kcp through the cluster")
 	requireFlag(f, "oidc", "issuer")
 	requireFlag(f, "merge", "context-name", "use")
+	requireFlag(f, "user", "group", "cluster-role")
 	excludeFlag(f, "merge", "output")
+	excludeFlag(f, "port-forward", "merge") // the kubeconfig works only while kcpctl runs
+	// The setup file has the user of a syncer and its rights. Users that log in get their names and groups from the
+	// issuer, and their roles by kubectl.
+	excludeFlag(f, "syncer", "user", "oidc", "group", "cluster-role", "workspace")
+	excludeFlag(f, "oidc", "user", "group", "cluster-role", "expires-in")
 	return c
 }
 
@@ -148,40 +153,16 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	if err := checkOutputFile(o.output); err != nil {
 		return err
 	}
-	changed := func(names ...string) (flags []string) {
-		for _, f := range names {
-			if c.Flags().Changed(f) {
-				flags = append(flags, "--"+f)
-			}
-		}
-		return flags
-	}
 	o.lasts = c.Flags().Changed("expires-in")
-	minting, described := changed("group", "expires-in", "cluster-role"), changed("target")
+	minted := o.user != "" || o.syncer != ""
 	switch {
-	case o.syncer != "" && (o.oidc || o.user != "" || o.name != "" ||
-		len(changed("group", "cluster-role", "workspace")) > 0):
-		return clierr.New(clierr.BadInput, "omit them: the setup file has the user of the syncer and its rights",
-			"--syncer cannot be used with NAME, --user, --oidc, --group, --cluster-role and --workspace")
-	case o.oidc && (o.user != "" || o.name != "" || len(minting) > 0):
-		return clierr.New(clierr.BadInput,
-			"omit them: users get their names and groups from the issuer, and their roles by kubectl",
-			"--oidc cannot be used with NAME, --user, --group, --expires-in and --cluster-role")
-	case o.oidc:
-		minting = nil
-		described = nil
-	}
-	minting = append(minting, described...)
-	switch {
-	case o.user != "" && o.name != "":
+	case (minted || o.oidc) && o.name != "":
 		return clierr.New(clierr.BadInput, "use one of them",
-			"NAME prints a kubeconfig of the setup file, --user mints a new one: they cannot be used together")
-	case o.user == "" && o.syncer == "" && len(minting) > 0:
+			"NAME prints a kubeconfig of the setup file, and --user, --syncer and --oidc make a new one: they cannot "+
+				"be used together")
+	case !minted && o.lasts, !minted && !o.oidc && o.target != "":
 		return clierr.New(clierr.BadInput, "add --user, or change the kubeconfig in the setup file",
-			"%s can only be used with --user", strings.Join(minting, ", "))
-	case o.merge && o.portForward:
-		return clierr.New(clierr.BadInput, "write it to a file with -o",
-			"a --port-forward kubeconfig works only while kcpctl runs and cannot be merged")
+			"--expires-in and --target cannot be used with a kubeconfig of the setup file")
 	case len(o.command) > 0 && (o.merge || o.output != ""):
 		return clierr.New(clierr.BadInput, "omit --merge and --output",
 			"--merge and --output cannot be used with a command, which gets a temporary kubeconfig")

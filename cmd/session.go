@@ -76,9 +76,6 @@ func opened(env *Env, flags *setupFlags, run func(context.Context, *session) err
 // loadSetup reads the setup file and builds its topology. It uses no network.
 func loadSetup(env *Env, flags *setupFlags) (*session, error) {
 	flags.program = env.program()
-	if err := flags.validate(); err != nil {
-		return nil, err
-	}
 	if env.Streams.OutputIs(flags.file) {
 		return nil, clierr.New(clierr.BadInput,
 			"restore the file, because the shell has emptied it; then print to another file, or use kcpctl history "+
