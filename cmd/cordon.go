@@ -104,7 +104,7 @@ func (o *cordonOptions) mark(
 // unregistered is the error for a shard that kcp does not have: the setup may have it, and kcp may still be starting.
 func unregistered(s *session, name string, registered []string) error {
 	if slices.Contains(shardNames(s), name) && !slices.Contains(registered, name) {
-		return clierr.New(clierr.Failed, "wait until "+s.flags.command("status")+" shows that it is ready",
+		return clierr.New(clierr.Failed, s.flags.command("status")+" shows whether it starts, and what to do next",
 			"shard %q is not registered in kcp yet", name)
 	}
 	return unknownName("shard", name, registered)

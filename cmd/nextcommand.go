@@ -136,7 +136,7 @@ func commandIn(root *cobra.Command, text string) (name string, takesSetup bool) 
 		i := slices.IndexFunc(c.Commands(), func(sub *cobra.Command) bool { return sub.Name() == word })
 		if i >= 0 {
 			c = c.Commands()[i]
-		} else if c == root || !isArgument(c, word) && !isValue(c, before, word) {
+		} else if c == root || !isArgument(c, before, word) && !isValue(c, before, word) {
 			break
 		}
 		before = word
@@ -146,13 +146,16 @@ func commandIn(root *cobra.Command, text string) (name string, takesSetup bool) 
 }
 
 // isArgument reports whether a word after a command is one of its flags or arguments, and not the next word of the
-// sentence.
-func isArgument(c *cobra.Command, word string) bool {
+// sentence. A word after an argument that is not a plain word itself, such as NAME or shard/a, continues the sentence.
+func isArgument(c *cobra.Command, before, word string) bool {
+	const notInWords = "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/{"
 	switch {
 	case word == "" || word == "--" || word == "--help":
 		return false
-	case strings.HasPrefix(word, "-") || strings.ContainsAny(word, "ABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789/{"):
+	case strings.HasPrefix(word, "-") || strings.ContainsAny(word, notInWords):
 		return true
+	case strings.ContainsAny(before, notInWords):
+		return false
 	}
 	usage, needsArguments := strings.CutPrefix(c.Use, c.Name()+" ")
 	return needsArguments && usage[0] != '[' && !slices.Contains(afterCommands, word)

@@ -1,11 +1,14 @@
 package cmd
 
 import (
+	"regexp"
+	"strings"
 	"testing"
 
 	"github.com/spf13/cobra"
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -45,6 +48,28 @@ func TestNextSteps(t *testing.T) {
 	require.Equal(t, "run kcpctl up", (&Env{}).nextSteps("run kcpctl up"), "the setup is not known")
 	err := env.withNextSteps(clierr.Also(clierr.New(clierr.Failed, "run kcpctl diff", "no"), "then kcpctl up"))
 	require.Equal(t, "run kcpctl diff "+flags+"; then kcpctl up "+flags, clierr.Hint(err))
+}
+
+// In the fix of each check, no word of the sentence is taken for an argument of the command before it.
+func TestNextStepsOfChecks(t *testing.T) {
+	const flag = " --local"
+	env := &Env{root: docsRoot(), session: &session{flags: &setupFlags{file: defaultFile, local: localFlags{enabled: true}}}}
+	argument := regexp.MustCompile(`[^a-z]|^(` + strings.Join(commandWords(), "|") + `)$`)
+	for _, c := range check.All() {
+		parts := strings.Split(env.nextSteps(c.Fix), flag)
+		for _, before := range parts[:len(parts)-1] {
+			words := strings.Fields(before)
+			require.Regexp(t, argument, words[len(words)-1], "%s: %s%s", c.ID, before, flag)
+		}
+	}
+}
+
+// commandWords are the names of all commands.
+func commandWords() (words []string) {
+	for _, c := range all(docsRoot()) {
+		words = append(words, c.Name())
+	}
+	return words
 }
 
 // kubectl runs the binary kubectl-kcpctl as kubectl kcpctl: what users are told to type begins with that.
