@@ -40,6 +40,15 @@ func (s *session) etcdOf(ctx context.Context, c *topology.Component) (*etcd.Clie
 	return client, err
 }
 
+// openTarget opens the place of backups that a flag names.
+func openTarget(env *Env, flag, place string) (archive.Target, error) {
+	if place == "" {
+		return nil, clierr.New(clierr.BadInput, "name a directory, such as "+flag+" ./backups, or a bucket",
+			"%s is required", flag)
+	}
+	return archive.Open(place, env.Getenv)
+}
+
 // splitArchive divides the argument of a command into the target and the name of a backup in it: DIR/NAME, or a URL
 // with its parameters at the end.
 func splitArchive(env *Env, arg string) (archive.Target, string, error) {

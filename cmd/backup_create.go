@@ -10,7 +10,6 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
-	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
@@ -87,7 +86,7 @@ func (o *backupCreateOptions) run(ctx context.Context) error {
 	if o.cronJob && err == nil {
 		return o.printCronJob()
 	}
-	target, openErr := archive.Open(o.to, o.env.Getenv)
+	target, openErr := openTarget(o.env, "--to", o.to)
 	if err = errors.Join(openErr, err); err != nil {
 		return err
 	}

@@ -45,7 +45,7 @@ type backupList struct {
 }
 
 func (o *backupListOptions) run(ctx context.Context) error {
-	target, err := archive.Open(o.from, o.env.Getenv)
+	target, err := openTarget(o.env, "--from", o.from)
 	if err != nil {
 		return err
 	}

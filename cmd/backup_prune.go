@@ -46,7 +46,7 @@ not touched.`,
 }
 
 func (o *backupPruneOptions) run(ctx context.Context) error {
-	target, err := archive.Open(o.from, o.env.Getenv)
+	target, err := openTarget(o.env, "--from", o.from)
 	if err != nil {
 		return err
 	}

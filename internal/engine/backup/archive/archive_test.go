@@ -199,7 +199,7 @@ func TestOpen(t *testing.T) {
 		require.Equal(t, want, target.String())
 	}
 	for url, want := range map[string]string{
-		"": "no target", "ftp://host/dir": "unknown target", "file://dir": "is not an absolute path",
+		"ftp://host/dir": "unknown target", "file://dir": "is not an absolute path",
 		"s3://backups/kcp?endpiont=https://minio.example.com": "unknown parameter",
 	} {
 		_, err := archive.Open(url, known)

@@ -48,8 +48,6 @@ func Open(url string, env func(string) string) (Target, error) {
 			return nil, err
 		}
 		return bucket{b}, nil
-	case url == "":
-		return nil, clierr.New(clierr.BadInput, "name a directory, such as --to ./backups", "no target for backups")
 	case !ok:
 		return directory{url}, nil
 	case scheme == "file" && filepath.IsAbs(rest):
