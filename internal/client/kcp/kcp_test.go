@@ -196,7 +196,7 @@ func TestShard(t *testing.T) {
 func TestBindRoles(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
 		require.NoError(t, c.BindRoles(t.Context(), "root:team", "demo-kubeconfig-ops", "ops", []string{"view", "edit"}))
-		for _, role := range []string{"view", "edit"} {
+		for _, role := range []string{"view", "edit", "system:kcp:workspace:access"} {
 			b := k.Binding("root:team/demo-kubeconfig-ops-" + role)
 			require.NotNil(t, b)
 			require.Equal(t, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}, b.Object["roleRef"])
@@ -205,6 +205,6 @@ func TestBindRoles(t *testing.T) {
 
 		k.Script(fakekcp.ApplyBinding, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no"))
 		err := c.BindRoles(t.Context(), "root", "demo", "ops", []string{"view"})
-		require.EqualError(t, err, "bind cluster role view in workspace root: no")
+		require.EqualError(t, err, "bind cluster role system:kcp:workspace:access in workspace root: no")
 	})
 }

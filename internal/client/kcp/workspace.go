@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/client/object"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
@@ -226,10 +227,11 @@ func (s *stillness) reached(version string) bool {
 	return true
 }
 
-// BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each.
+// BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each. It also
+// binds the role that lets the group enter the workspace: without it, kcp refuses all requests there.
 func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string) error {
 	bindings := c.workspace(path).Resource(kind.ClusterRoleBinding.GVR())
-	for _, role := range roles {
+	for _, role := range append([]string{topology.AccessRole}, roles...) {
 		b := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1",
 			"kind":       "ClusterRoleBinding",
