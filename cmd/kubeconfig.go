@@ -15,6 +15,7 @@ import (
 
 	"github.com/spf13/cobra"
 	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
@@ -117,7 +118,7 @@ conflict, even if it has the same name: choose another name with --context-name.
 		"print a kubeconfig with which users log in by OpenID Connect, without any credentials")
 	f.StringVar(&o.issuer, "issuer", "",
 		"URL of the issuer for --oidc, if the front-proxy has several (default: the first one)")
-	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`, with mode 0600")
+	f.StringVarP(&o.output, "output", "o", "", "write to `FILE`, with mode 0600, or to stdout with -")
 	f.BoolVar(&o.merge, "merge", false, "merge the kubeconfig into $KUBECONFIG or ~/.kube/config")
 	f.StringVar(&o.contextName, "context-name", "", "name of the merged context (default: the setup's name)")
 	f.BoolVar(&o.use, "use", false, "make the merged context the current one")
@@ -152,6 +153,9 @@ func (o *kubeconfigOptions) complete(c *cobra.Command, args []string) error {
 	}
 	if err := checkOutputFile(o.output); err != nil {
 		return err
+	}
+	if o.output == "-" {
+		o.output = ""
 	}
 	o.lasts = c.Flags().Changed("expires-in")
 	minted := o.user != "" || o.syncer != ""
@@ -284,7 +288,12 @@ func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pk
 		return err
 	}
 	workspace := cmp.Or(o.workspace, topology.RootShardName)
-	return client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles)
+	err = client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles)
+	if apierrors.IsForbidden(err) { // the answer of kcp for a workspace that does not exist
+		return clierr.New(clierr.Failed, "check --workspace: kubectl get workspaces lists those in the current workspace",
+			"workspace %s does not exist, or is not ready: %w", workspace, err)
+	}
+	return err
 }
 
 func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, content []byte) error {
