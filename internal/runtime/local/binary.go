@@ -105,7 +105,12 @@ func (b Binaries) search(ctx context.Context, release, name string) (found *bina
 		found, err := ofRelease(path, release)
 		return found, "", err
 	}
-	for _, dir := range filepath.SplitList(b.Path) {
+	return b.searchIn(ctx, b.Path, release, name)
+}
+
+// searchIn finds a binary in a list of directories.
+func (b Binaries) searchIn(ctx context.Context, dirs, release, name string) (found *binary, other string, err error) {
+	for _, dir := range filepath.SplitList(dirs) {
 		if !filepath.IsAbs(dir) {
 			continue // probing runs the program, and a relative path depends on the current directory
 		}
@@ -122,8 +127,22 @@ func (b Binaries) search(ctx context.Context, release, name string) (found *bina
 	return nil, other, nil
 }
 
-// get finds a binary, or downloads it. A process that runs the release already keeps its binary instead, so that a
-// restart needs neither flags nor a network. So does one that has run a build of no release, until --kcp-bin-dir has
+// onMachine finds a binary without downloading it. A process that runs the release already keeps its binary, and a new
+// one gets it from where the others have theirs, so that neither needs flags or a network.
+func (b Binaries) onMachine(ctx context.Context, n need) (found *binary, other string, err error) {
+	found, other, err = b.find(ctx, n.release, n.program)
+	switch {
+	case err != nil || found != nil:
+		return found, other, err
+	case n.runs != "":
+		found, err = ofRelease(n.runs, n.release)
+	default:
+		found, _, err = b.searchIn(ctx, n.beside, n.release, n.program)
+	}
+	return found, other, err
+}
+
+// get finds a binary, or downloads it. A process that has run a build of no release keeps it until --kcp-bin-dir has
 // another one: a release could be older than its data.
 func (b Binaries) get(ctx context.Context, n need) (*binary, error) {
 	release := n.release
@@ -131,12 +150,9 @@ func (b Binaries) get(ctx context.Context, n need) (*binary, error) {
 	if n.build != "" && b.Dir == "" {
 		return b.keepBuild(ctx, n)
 	}
-	found, other, err := b.find(ctx, release, name)
+	found, other, err := b.onMachine(ctx, n)
 	if err != nil || found != nil {
 		return found, err
-	}
-	if n.runs != "" {
-		return ofRelease(n.runs, release)
 	}
 	path, err := b.Source.Get(ctx, release, name)
 	if err != nil && other != "" {
@@ -164,6 +180,8 @@ type need struct {
 	release, program string
 	// runs is the path of the binary of this release that the process runs now. It is empty if there is none.
 	runs string
+	// beside is a list of the directories from which other processes of the setup run this release.
+	beside string
 	// build is the path of the build of no release that the process has run last. It is empty if it has run none.
 	build string
 }
@@ -179,6 +197,7 @@ func (r *Runtime) need(id topology.ID, deployment *unstructured.Unstructured) (n
 // needOf returns the binary that a workload needs.
 func (r *Runtime) needOf(id topology.ID, w *workload) (need, error) {
 	n := need{release: r.release(id), program: w.program}
+	n.beside = r.layout.binaryDirs(n.release)
 	rec, err := r.layout.record(w.name)
 	if err != nil || rec == nil {
 		return n, err
@@ -190,6 +209,20 @@ func (r *Runtime) needOf(id topology.ID, w *workload) (need, error) {
 		n.build = have.Path
 	}
 	return n, nil
+}
+
+// binaryDirs returns a list of the directories from which processes of the setup run a release.
+func (l *Layout) binaryDirs(release string) string {
+	files, _ := filepath.Glob(l.path(dirProcesses, "*.json"))
+	var dirs []string
+	for _, file := range files {
+		rec, err := l.record(strings.TrimSuffix(filepath.Base(file), ".json"))
+		if err == nil && rec != nil && rec.Binary.Version == release && rec.Binary.unchanged() {
+			dirs = append(dirs, filepath.Dir(rec.Binary.Path))
+		}
+	}
+	slices.Sort(dirs)
+	return strings.Join(slices.Compact(dirs), string(filepath.ListSeparator))
 }
 
 // mayKeepBuild reports whether a process keeps a build: where it has written data also one that is gone, which is then

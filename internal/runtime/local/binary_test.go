@@ -226,6 +226,35 @@ func TestADevelopmentBuildIsKept(t *testing.T) {
 	}
 }
 
+// A new process gets its binary from where the others have theirs: add-shard needs neither a flag nor a network.
+func TestBinaryOfANewProcess(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	s := m.open(file())
+	s.rt.options.Binaries.Dir = "" // the flag was given to up only
+	s.rt.options.Binaries.Source.URL = "http://127.0.0.1:0"
+	require.NoError(t, s.rt.StopAll(t.Context()))
+	release := s.rt.release("front-proxy/main")
+	dir := t.TempDir()
+	for _, name := range []string{"kcp", "kcp-front-proxy"} {
+		says := "#!/bin/sh\necho kcp version v1.36.0+kcp-" + release + "\n"
+		require.NoError(t, os.WriteFile(filepath.Join(dir, name), []byte(says), 0o755))
+	}
+	b, err := stat(filepath.Join(dir, "kcp"))
+	require.NoError(t, err)
+	b.Version = release
+	require.NoError(t, s.rt.layout.writeRecord(alpha, &processRecord{Binary: *b}))
+	w, err := s.rt.layout.workloadOf(s.rt.topology.Component("front-proxy/main"))
+	require.NoError(t, err)
+	n, err := s.rt.needOf("front-proxy/main", w)
+	require.NoError(t, err)
+	n.runs, n.build = "", ""
+	found, err := s.rt.options.Binaries.get(t.Context(), n)
+	require.NoError(t, err)
+	require.Equal(t, filepath.Join(dir, "kcp-front-proxy"), found.Path)
+	require.NotContains(t, s.rt.layout.binaryDirs("v0.28.0"), dir, "they run another release")
+}
+
 func TestBinaryOfAProcess(t *testing.T) {
 	m := newMachine(t)
 	m.up(file())

@@ -59,8 +59,8 @@ func (r *Runtime) Programs(ctx context.Context, objects []render.Object) error {
 			return nil
 		}
 		checked[release+w.program] = true
-		found, _, err := r.options.Binaries.find(ctx, release, w.program)
 		n, errRecord := r.needOf(id, w)
+		found, _, err := r.options.Binaries.onMachine(ctx, n)
 		if err = errors.Join(err, errRecord); err == nil && found == nil && n.build == "" {
 			missing = append(missing, w.program+" "+release)
 		}
