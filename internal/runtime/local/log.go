@@ -269,28 +269,50 @@ func seekTail(f *os.File, n int64) error {
 
 const (
 	lastLines = 8
+	// traceLines is how far before the end a panic is searched for.
+	traceLines = 400
 	// lastBytes keeps reports of long lines short.
 	lastBytes = 4 << 10
 )
 
-// lastLog returns the last lines of a process's log.
+// lastLog returns the last lines of a process's log, or those of the panic with whose stack trace it ends.
 func (l *Layout) lastLog(name string) []string {
 	f, err := os.Open(l.logFile(name))
 	if err != nil {
 		return nil
 	}
 	defer f.Close()
-	if err := seekTail(f, lastLines); err != nil {
+	if err := seekTail(f, traceLines); err != nil {
 		return nil
 	}
 	var tail bytes.Buffer
 	if _, err := io.Copy(&tail, f); err != nil {
 		return nil
 	}
-	text := tail.String()
-	text = strings.ToValidUTF8(text[max(0, len(text)-lastBytes):], "")
-	if text = strings.TrimSpace(text); text == "" {
+	text := strings.TrimSpace(tail.String())
+	lines := strings.Split(text, "\n")
+	if at := panicIn(lines); at >= 0 {
+		text = strings.Join(lines[at:min(len(lines), at+lastLines)], "\n")
+		text = text[:min(len(text), lastBytes)]
+	} else {
+		text = strings.Join(lines[max(0, len(lines)-lastLines):], "\n")
+		text = text[max(0, len(text)-lastBytes):]
+	}
+	if text = strings.TrimSpace(strings.ToValidUTF8(text, "")); text == "" {
 		return nil
 	}
 	return strings.Split(text, "\n")
+}
+
+// panicIn returns the index of the message of a panic, if the lines end with its stack trace, and else -1.
+func panicIn(lines []string) int {
+	if !strings.HasPrefix(lines[len(lines)-1], "\t") {
+		return -1
+	}
+	for at := len(lines) - 1; at >= 0; at-- {
+		if strings.HasPrefix(lines[at], "panic: ") || strings.HasPrefix(lines[at], "fatal error: ") {
+			return at
+		}
+	}
+	return -1
 }

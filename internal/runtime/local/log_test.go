@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -218,4 +219,24 @@ func TestRotationThatFails(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, fmt.Sprint("log ", oldLogs), string(newest))
 	require.NoFileExists(t, path+".new")
+}
+
+// The message of a panic is above its stack trace, which is longer than what is shown of a log.
+func TestLastLogOfAPanic(t *testing.T) {
+	l := &Layout{Dir: t.TempDir()}
+	require.NoError(t, os.MkdirAll(filepath.Dir(l.logFile("a")), 0o700))
+	trace := strings.Repeat("main.f(...)\n\tmain.go:1 +0x1\n", 20)
+	const full = "panic: no space left on device"
+	for text, first := range map[string]string{
+		"I1 starts\n" + full + "\n\ngoroutine 1 [running]:\n" + trace: full,
+		full + "\n" + trace + "I2 starts again\n":                     "main.go:1 +0x1",
+		"I1 starts\n": "I1 starts",
+	} {
+		require.NoError(t, os.WriteFile(l.logFile("a"), []byte(text), 0o600))
+		lines := l.lastLog("a")
+		require.LessOrEqual(t, len(lines), lastLines)
+		require.Equal(t, first, lines[0])
+	}
+	require.NoError(t, os.WriteFile(l.logFile("a"), nil, 0o600))
+	require.Empty(t, l.lastLog("a"))
 }
