@@ -83,6 +83,9 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
+	if err := o.checkInstalled(ctx, s); err != nil {
+		return err
+	}
 	up.options.Edit = before.writeEdit(s)
 	res, err := up.run(ctx, s)
 	if err != nil {
@@ -90,6 +93,16 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	}
 	o.printResult(s, res)
 	return nil
+}
+
+// checkInstalled fails if there is nothing to upgrade: the setup file, or the place, may be another one than meant.
+func (o *upgradeOptions) checkInstalled(ctx context.Context, s *session) error {
+	known, err := s.runtime.Record(ctx)
+	if err == nil && known.Empty() {
+		err = clierr.New(clierr.Failed, "to deploy this release, set spec.version in the setup file, and run "+
+			o.setup.command("up"), "there is no kcp %q to upgrade on %s", s.topology.Name, s.runtime.Where())
+	}
+	return err
 }
 
 // next returns the session with the new release, and the step to it. It fails if servers could not run.
