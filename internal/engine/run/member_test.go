@@ -142,6 +142,40 @@ func TestReplaceMemberThatIsCorrupt(t *testing.T) {
 	})
 }
 
+// A run that ended between the removal and the disarming knows the removed member, which is no longer listed.
+func TestReplaceMemberDisarmsAfterAnInterruption(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Raise(etcd.AlarmCorrupt, 1)
+		ctx, crash := context.WithCancelCause(t.Context())
+		w.etcd.On(func(call string) error {
+			if call != "disarm" {
+				return nil
+			}
+			crash(errors.New("killed"))
+			return errors.New("killed")
+		})
+		require.Error(t, w.replace.Run(ctx))
+		w.etcd.On(func(string) error { return nil })
+		require.NoError(t, w.replace.Run(t.Context()))
+		w.whole()
+		require.Equal(t, []string{"hold", "remove", "hold", "disarm", "empty", "add", "join", "release"}, w.etcd.Calls())
+		require.Empty(t, w.members()[0].Alarms)
+	})
+}
+
+// An alarm of a member that this command has not removed stays: somebody else has removed it, or it names none.
+func TestReplaceMemberKeepsAlarmsOfOthers(t *testing.T) {
+	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
+		w.etcd.Raise(etcd.AlarmCorrupt, 1)
+		w.etcd.RaiseOf(etcd.AlarmCorrupt, 99)
+		require.NoError(t, w.replace.Run(t.Context()))
+		w.whole()
+		for _, m := range w.members() {
+			require.Equal(t, []string{"CORRUPT"}, m.Alarms)
+		}
+	})
+}
+
 func TestReplaceMember(t *testing.T) {
 	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
 		w.etcd.Lose(1)

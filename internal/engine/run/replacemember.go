@@ -29,6 +29,10 @@ const (
 	stepJoin    = "join"
 )
 
+// envRemoved has the IDs of the members that a replacement removes, next to the variables that hold the start of members.
+// etcd ignores it.
+const envRemoved = "KCPCTL_REMOVED_MEMBERS"
+
 // noMember is not the index of any member.
 const noMember = -1
 
@@ -204,9 +208,22 @@ func (r *ReplaceMember) isHealthy(m EtcdMember) error {
 		"%s is healthy: it is not replaced", r.pod())
 }
 
-// remove removes the member under its old ID, and under the one that an interrupted run may have added.
+// remove removes the member under its old ID, and under the one that an interrupted run may have added. The IDs are
+// recorded first, with what holds its start, so that a later run still knows whose alarms it may disarm.
 func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
-	if err := r.Pods.SetMemberStart(ctx, r.Etcd, startOf(r.Etcd, noMember)); err != nil {
+	held, err := r.Pods.MemberStart(ctx, r.Etcd)
+	if err != nil {
+		return err
+	}
+	removed := strings.Fields(held[envRemoved])
+	for _, m := range known {
+		if id := memberID(m.ID); slices.Contains(m.PeerURLs, r.Etcd.PeerURL(r.Index)) && !slices.Contains(removed, id) {
+			removed = append(removed, id)
+		}
+	}
+	start := startOf(r.Etcd, noMember)
+	start[envRemoved] = strings.Join(removed, " ")
+	if err := r.Pods.SetMemberStart(ctx, r.Etcd, start); err != nil {
 		return err
 	}
 	return r.withOthers(ctx, stepRemove, func(ctx context.Context, client *etcd.Client) error {
@@ -218,13 +235,14 @@ func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
 				return err
 			}
 		}
-		return disarmRemoved(ctx, client)
+		return disarmRemoved(ctx, client, removed)
 	})
 }
 
-// disarmRemoved disarms the alarms that the data of members is corrupt which the etcd no longer has: the others refuse
-// all writes until then. An alarm that names no member is kept, because any of them can be corrupt.
-func disarmRemoved(ctx context.Context, client *etcd.Client) error {
+// disarmRemoved disarms the alarms that the data of removed members is corrupt: the others refuse all writes until
+// then. All other alarms are kept: one that names no member can be about any of them, and one of a member that somebody
+// else has removed is theirs to judge. So is a member that an interrupted run meant to remove and that is still there.
+func disarmRemoved(ctx context.Context, client *etcd.Client, removed []string) error {
 	status, err := client.Status(ctx)
 	if err != nil {
 		return err
@@ -235,7 +253,8 @@ func disarmRemoved(ctx context.Context, client *etcd.Client) error {
 	}
 	for _, a := range status.Alarms {
 		is := func(m etcd.Member) bool { return m.ID == a.Member }
-		if a.Type != etcd.AlarmCorrupt || a.Member == 0 || slices.ContainsFunc(now, is) {
+		if a.Type != etcd.AlarmCorrupt || !slices.Contains(removed, memberID(a.Member)) ||
+			slices.ContainsFunc(now, is) {
 			continue
 		}
 		if err := client.DisarmCorrupt(ctx, a.Member); err != nil {

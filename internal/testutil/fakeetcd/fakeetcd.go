@@ -97,6 +97,9 @@ func (e *Etcd) Raise(alarm string, i int32) { e.raise(alarm, e.pods[i].id) }
 // RaiseUnknown raises an alarm that names no member.
 func (e *Etcd) RaiseUnknown(alarm string) { e.raise(alarm, 0) }
 
+// RaiseOf raises an alarm of a member by its ID, which needs not be one of the etcd.
+func (e *Etcd) RaiseOf(alarm string, id uint64) { e.raise(alarm, id) }
+
 func (e *Etcd) raise(alarm string, id uint64) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
