@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/proxy"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -288,7 +289,8 @@ func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pk
 		return err
 	}
 	workspace := cmp.Or(o.workspace, topology.RootShardName)
-	err = client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles)
+	err = client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles,
+		render.WorkspaceLabels(s.topology.Name, state.Installation.ID))
 	if apierrors.IsForbidden(err) { // the answer of kcp for a workspace that does not exist
 		return clierr.New(clierr.Failed, "check --workspace: kubectl get workspaces lists those in the current workspace",
 			"workspace %s does not exist, or is not ready: %w", workspace, err)

@@ -128,8 +128,8 @@ type Kubeconfig struct {
 	Workspace string `json:"workspace,omitempty"`
 	// Validity is the lifetime of the certificate, at most caValidity. Default: 8766h.
 	Validity metav1.Duration `json:"validity,omitzero"`
-	// ClusterRoles are bound to the user in the workspace. The bindings remain if a role, or the kubeconfig, is removed
-	// from the file: delete the ClusterRoleBindings SETUP-kubeconfig-NAME-ROLE there.
+	// ClusterRoles are bound to the user in the workspace. up deletes the binding of a role that is removed, and all of
+	// them with the kubeconfig.
 	ClusterRoles []string `json:"clusterRoles,omitempty"`
 }
 

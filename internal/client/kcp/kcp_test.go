@@ -195,16 +195,17 @@ func TestShard(t *testing.T) {
 
 func TestBindRoles(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
-		require.NoError(t, c.BindRoles(t.Context(), "root:team", "demo-kubeconfig-ops", "ops", []string{"view", "edit"}))
+		require.NoError(t, c.BindRoles(t.Context(), "root:team", "demo-kubeconfig-ops", "ops", []string{"view", "edit"}, map[string]string{"a": "b"}))
 		for _, role := range []string{"view", "edit", "system:kcp:workspace:access"} {
 			b := k.Binding("root:team/demo-kubeconfig-ops-" + role)
 			require.NotNil(t, b)
+			require.Equal(t, map[string]string{"a": "b"}, b.GetLabels())
 			require.Equal(t, map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role}, b.Object["roleRef"])
 			require.Equal(t, []any{map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "ops"}}, b.Object["subjects"])
 		}
 
 		k.Script(fakekcp.ApplyBinding, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no"))
-		err := c.BindRoles(t.Context(), "root", "demo", "ops", []string{"view"})
+		err := c.BindRoles(t.Context(), "root", "demo", "ops", []string{"view"}, nil)
 		require.EqualError(t, err, "bind cluster role system:kcp:workspace:access in workspace root: no")
 	})
 }

@@ -227,20 +227,22 @@ func (s *stillness) reached(version string) bool {
 	return true
 }
 
-// BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each. It also
-// binds the role that lets the group enter the workspace: without it, kcp refuses all requests there.
-func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string) error {
+// BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each, which has
+// labels. It also binds the role that lets the group enter the workspace: without it, kcp refuses all requests there.
+func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string,
+	labels map[string]string) error {
 	bindings := c.workspace(path).Resource(kind.ClusterRoleBinding.GVR())
 	for _, role := range append([]string{topology.AccessRole}, roles...) {
 		b := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1",
 			"kind":       "ClusterRoleBinding",
-			"metadata":   map[string]any{"name": name + "-" + role},
 			"roleRef":    map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
 			"subjects": []any{
 				map[string]any{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": group},
 			},
 		}}
+		b.SetName(name + "-" + role)
+		b.SetLabels(labels)
 		_, err := bindings.Apply(ctx, b.GetName(), b,
 			metav1.ApplyOptions{FieldManager: object.FieldManager, Force: true})
 		if err != nil {

@@ -67,17 +67,20 @@ func (r *Record) SetPlaced(p *plan.Plan, limited bool) {
 
 // Entitles reports whether an object of a component gives its user rights in a workspace.
 func Entitles(ref plan.Ref, component topology.ID) bool {
-	return ref.Kind == "ClusterRoleBinding" && !topology.IsKubernetes(ref.Workspace) && component.Kind().HasUser()
+	k := component.Kind()
+	return ref.Kind == "ClusterRoleBinding" && !topology.IsKubernetes(ref.Workspace) &&
+		(k.HasUser() || k == topology.Kubeconfig)
 }
 
-// Entitled returns the components whose users have rights in workspaces.
+// Entitled returns the components whose users have rights in workspaces, except for kubeconfigs: the setup file names
+// their users.
 func (r *Record) Entitled() map[topology.ID]bool {
 	out := map[topology.ID]bool{}
 	if r == nil {
 		return out
 	}
 	for _, o := range r.Placed {
-		if Entitles(o.Ref(), o.Component) {
+		if Entitles(o.Ref(), o.Component) && o.Component.Kind().HasUser() {
 			out[o.Component] = true
 		}
 	}

@@ -356,7 +356,7 @@ func externalEtcd(secret string) source {
 	return s
 }
 
-// userKubeconfig adds the Secret of a kubeconfig.
+// userKubeconfig adds the Secret of a kubeconfig, and the bindings of its cluster roles in its workspace.
 func (b *objects) userKubeconfig() {
 	for _, cert := range b.r.certs[b.c.ID()] {
 		pair, ok := b.r.state.Leaves[cert.Key()]
@@ -369,6 +369,7 @@ func (b *objects) userKubeconfig() {
 			KubeconfigKey: content, "tls.crt": pair.Cert, "tls.key": pair.Key,
 		}))
 	}
+	b.userRoles()
 }
 
 func hostname(rawURL string) string {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 )
 
@@ -153,4 +154,18 @@ func (b *objects) agentOf(export string) *v1alpha1.Agent {
 		}
 	}
 	return nil
+}
+
+// userRoles adds the bindings of the cluster roles of a kubeconfig, in its workspace, and of the role that lets its user
+// enter it: without that, kcp refuses all requests there.
+func (b *objects) userRoles() {
+	roles := b.c.Access.ClusterRoles
+	if len(roles) > 0 {
+		roles = append([]string{topology.AccessRole}, roles...)
+	}
+	group := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: pki.KubeconfigGroup(b.c)}}
+	for _, role := range roles {
+		b.addIn(b.c.Access.Workspace, roleBindingTemplate,
+			inWorkspace{Name: b.c.KubeconfigBinding(role), Role: role, Subjects: group})
+	}
 }

@@ -48,6 +48,11 @@ func (c *Component) AccessBinding() string { return c.Setup + ":access" }
 // RoleName returns the name of the ClusterRole and the ClusterRoleBinding of an access.
 func (c *Component) RoleName(access string) string { return c.Setup + ":role:" + access }
 
+// KubeconfigBinding returns the name of the ClusterRoleBinding that gives a role to the user of a kubeconfig.
+func (c *Component) KubeconfigBinding(role string) string {
+	return c.Setup + ":" + string(Kubeconfig) + ":" + c.Name + ":" + role
+}
+
 // CutExport divides an APIExport as the setup file names it into the path of its workspace and its name.
 func CutExport(export string) (path, name string) {
 	i := strings.LastIndex(export, ":")

@@ -327,7 +327,7 @@ func (r *rollout) finish(ctx context.Context, c *change) error {
 	case c.rolls:
 		r.reconnect(ctx, c.Component)
 	}
-	r.component(c.ID(), Done, doneMessage(state, slices.Concat(c.items, c.aliases)))
+	r.component(c.ID(), Done, doneMessage(state, slices.Concat(c.items, c.aliases, c.grants)))
 	return nil
 }
 

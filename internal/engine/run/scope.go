@@ -65,6 +65,9 @@ type change struct {
 	items []plan.Item
 	// aliases are the additional Services among its changes. They are applied when it serves, because clients use them.
 	aliases []plan.Item
+	// grants are the rights in kcp of the user of a kubeconfig. They are applied when kcp serves: the kubeconfig does not
+	// wait for that, and may be what creates the workspace.
+	grants []plan.Item
 	// isNew means that the component does not run yet, rolls that a running component is changed.
 	isNew, rolls bool
 	// moved are the front-proxies that must restart once the shard is registered with its new base URL.
@@ -100,6 +103,9 @@ func changesOf(t *topology.Topology, s scope, p *plan.Plan, parallel int) *chang
 		_, outside := plan.InWorkspaces(ch.items)
 		ch.rolls = len(outside) > 0 && !ch.isNew
 		ch.items = slices.DeleteFunc(ch.items, isNewNamespace)
+		if c.Kind == topology.Kubeconfig {
+			ch.grants, ch.items = plan.InWorkspaces(ch.items)
+		}
 		alias := func(it plan.Item) bool { return c.IsAlias(it.Kind, it.Name) }
 		ch.aliases = slices.DeleteFunc(slices.Clone(ch.items), func(it plan.Item) bool { return !alias(it) })
 		ch.items = slices.DeleteFunc(ch.items, alias)

@@ -1,6 +1,7 @@
 package run
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,8 +9,8 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
-	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
@@ -43,7 +44,7 @@ func (r *rollout) gate(ctx context.Context, c *topology.Component) error {
 	case topology.Workspace:
 		return r.consumes(ctx, c)
 	case topology.Kubeconfig:
-		return r.bindRoles(ctx, c)
+		return r.bindRoles(ctx, r.changes.of[c.ID()])
 	case topology.Agent:
 		return r.publishes(ctx, c)
 	}
@@ -105,17 +106,25 @@ func registered(ctx context.Context, root *kcp.Client, c *topology.Component) (k
 }
 
 // bindRoles gives the user of a kubeconfig the cluster roles that it is declared with.
-func (r *rollout) bindRoles(ctx context.Context, c *topology.Component) error {
-	if len(c.Access.ClusterRoles) == 0 {
+func (r *rollout) bindRoles(ctx context.Context, c *change) error {
+	if len(c.grants) == 0 {
 		return nil
 	}
-	bind := func(proxy *kcp.Client) error {
-		return r.until(ctx, c, func() error {
-			return proxy.BindRoles(ctx, c.Access.Workspace, c.Object(), pki.KubeconfigGroup(c), c.Access.ClusterRoles)
-		})
+	if r.frontProxy() == nil {
+		r.note(fmt.Sprintf("%s: no front-proxy can be reached, so its cluster roles are not bound yet", c.ID()))
+		return nil
 	}
-	return r.throughProxy(bind,
-		fmt.Sprintf("%s: no front-proxy can be reached, so its cluster roles are not bound yet", c.ID()))
+	options := r.Options.PlanOptions
+	options.PKI, options.Waiting = r.state, func(reason string) { r.component(c.ID(), Running, reason) }
+	var conflict error
+	err := r.until(ctx, c.Component, func() error {
+		err := r.Runtime.Apply(ctx, c.grants, options)
+		if clierr.Code(err) == clierr.Conflict {
+			conflict, err = err, nil // time does not resolve it
+		}
+		return err
+	})
+	return cmp.Or(conflict, err)
 }
 
 // until retries until it works or ctx ends, and reports why it does not work yet.

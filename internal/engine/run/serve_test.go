@@ -1,19 +1,23 @@
 package run_test
 
 import (
+	"errors"
 	"net/http"
 	"regexp"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
 )
 
 func TestComponentsAreAskedWhetherTheyServe(t *testing.T) {
@@ -203,16 +207,51 @@ func TestCanaryCanBeSkipped(t *testing.T) {
 	})
 }
 
+// The kubeconfig itself does not wait for kcp, and its bindings go when its entry goes.
 func TestClusterRolesOfAKubeconfig(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
-		w.rt.Kcp.Script(fakekcp.ApplyBinding, fakekcp.Refuse(http.StatusForbidden, "Forbidden", "no such workspace"))
+		refusals := 0
+		w.rt.On("Apply kubeconfig/ops", func() error {
+			if refusals++; refusals == 2 {
+				return errors.New("no such workspace")
+			}
+			return nil
+		})
 		w.mustRun(t)
-		for _, role := range []string{"view", "edit"} {
-			b := w.rt.Kcp.Binding("root:team/demo-kubeconfig-ops-" + role)
-			require.NotNil(t, b, role)
-			require.Equal(t, "kcpctl:demo:kubeconfig:ops", b.Object["subjects"].([]any)[0].(map[string]any)["name"])
+		groups := func() map[string]any {
+			out := map[string]any{}
+			all, err := w.rt.Objects(t.Context())
+			require.NoError(t, err)
+			for _, it := range all {
+				if it.Workspace == "root:team" {
+					out[it.Name] = it.Live.Object["subjects"].([]any)[0].(map[string]any)["name"]
+				}
+			}
+			return out
 		}
-		require.Contains(t, w.of("kubeconfig/ops"), "running bind cluster role view in workspace root:team: no such workspace")
-		require.Equal(t, "front-proxy/main", w.rt.Kcp.Requests(fakekcp.ApplyBinding)[0].Server)
+		const group = "kcpctl:demo:kubeconfig:ops"
+		require.Equal(t, map[string]any{"demo:kubeconfig:ops:view": group, "demo:kubeconfig:ops:edit": group}, groups())
+		require.Contains(t, w.of("kubeconfig/ops"), "running no such workspace")
+		require.Equal(t, 3, refusals, "its Secret is applied before its bindings, which are applied again")
+		w.up.Topology = topologytest.Build(t, strings.Replace(full, "[view, edit]", "[view]", 1))
+		w.rt.Becomes(w.up.Topology)
+		w.mustRun(t)
+		require.Equal(t, map[string]any{"demo:kubeconfig:ops:view": group}, groups())
+	})
+}
+
+// A binding of somebody else is not overwritten, and not waited for.
+func TestClusterRolesOfAKubeconfigConflict(t *testing.T) {
+	inWorld(t, full, func(t *testing.T, w *world) {
+		calls := 0
+		w.rt.On("Apply kubeconfig/ops", func() error {
+			if calls++; calls == 1 {
+				return nil
+			}
+			return plan.ConflictsError([]plan.Conflict{{Object: "ClusterRoleBinding", Field: "subjects", Manager: "kubectl"}})
+		})
+		_, err := w.up.Run(t.Context())
+		require.ErrorContains(t, err, `subjects is owned by "kubectl"`)
+		require.Equal(t, 2, calls)
 	})
 }

@@ -24,6 +24,7 @@ func TestRightsOfRemovedComponentsAreNotKept(t *testing.T) {
 		binding("demo:access", "workspace/root:compute"),
 		binding("kcpctl:syncer:demo:edge", "cluster/edge"),
 		binding("kcpctl:agent:demo-widgets", "agent/widgets"),
+		binding("demo:kubeconfig:ops:view", "kubeconfig/ops"),
 	}
 	got, err := prune(nil, previous, nil)
 	require.NoError(t, err)
@@ -34,5 +35,6 @@ func TestRightsOfRemovedComponentsAreNotKept(t *testing.T) {
 	require.Equal(t, map[string]plan.Action{
 		"compute": plan.Keep, "demo:access": plan.Keep,
 		"kcpctl:syncer:demo:edge": plan.Delete, "kcpctl:agent:demo-widgets": plan.Delete,
+		"demo:kubeconfig:ops:view": plan.Delete,
 	}, actions)
 }
