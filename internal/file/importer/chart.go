@@ -30,7 +30,7 @@ func (a *assembly) chart(o *object) {
 	o.proxy.prefix = "spec.frontProxies[0]"
 	o.members.prefix = "spec.rootShard.etcd.managed"
 	a.setup.Metadata.Name = cmp.Or(a.reader.options.Name, scalar(o.root, "fullnameOverride"), chartName)
-	if ns := a.reader.options.Namespace; ns != "" {
+	if ns := cmp.Or(a.reader.namespace, a.reader.options.Namespace); ns != "" {
 		spec.Clusters = []v1alpha1.Cluster{{Name: "default", Namespace: ns}}
 	} else {
 		o.find(Review, "values have no namespace, so the setup has the default, kcp",

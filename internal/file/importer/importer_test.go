@@ -284,6 +284,38 @@ func TestReleaseOfTheChart(t *testing.T) {
 	}
 }
 
+// What another tool installs is where this tool installs it, which is not where its own object is.
+func TestNamespaceOfTheChart(t *testing.T) {
+	const values = "{externalHostname: kcp.example.com}"
+	flux := func(metadata, spec string) string {
+		return "apiVersion: helm.toolkit.fluxcd.io/v2\nkind: HelmRelease\nmetadata: {name: kcp" + metadata +
+			"}\nspec: {chart: {spec: {chart: kcp, version: 0.16.2}}, values: " + values + spec + "}\n"
+	}
+	argo := func(spec string) string {
+		return "apiVersion: argoproj.io/v1alpha1\nkind: Application\nmetadata: {name: kcp, namespace: argocd}\n" +
+			"spec: {source: {chart: kcp, helm: {valuesObject: " + values + "}}" + spec + "}\n"
+	}
+	helmChart := func(spec string) string {
+		return "apiVersion: helm.cattle.io/v1\nkind: HelmChart\nmetadata: {name: kcp, namespace: kube-system}\n" +
+			"spec: {chart: kcp, valuesContent: x" + spec + "}\n---\n" + values + "\n"
+	}
+	for name, tc := range map[string]struct{ input, want string }{
+		"Flux":                     {flux(", namespace: flux-system", ", targetNamespace: prod"), "prod"},
+		"Flux, its own":            {flux(", namespace: control", ""), "control"},
+		"Flux, neither":            {flux("", ""), "flag"},
+		"Argo CD":                  {argo(", destination: {namespace: prod}"), "prod"},
+		"Argo CD, none":            {argo(""), "flag"},
+		"Helm controller":          {helmChart(", targetNamespace: prod"), "prod"},
+		"Helm controller, its own": {helmChart(""), "kube-system"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			result, err := Import([]Source{{Name: "in.yaml", Data: []byte(tc.input)}}, Options{Namespace: "flag"})
+			require.NoError(t, err)
+			require.Equal(t, tc.want, result.File.Setup.Spec.Clusters[0].Namespace)
+		})
+	}
+}
+
 // Values are also read in the objects with which other tools install the chart, or the finding says where they are.
 func TestValuesInReleases(t *testing.T) {
 	const values = "{externalHostname: kcp.example.com, externalPort: 443, kcp: {replicas: 3, colour: red}}"

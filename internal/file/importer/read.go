@@ -26,6 +26,8 @@ type reader struct {
 	problems setup.Errors
 	// chart is the version of the chart whose values these are, if an object of another tool names it.
 	chart chartVersion
+	// namespace is the one into which such an object installs the chart, if it says that.
+	namespace string
 }
 
 // read reads all sources. It continues after a problem, so that it finds all of them.

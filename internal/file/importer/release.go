@@ -13,6 +13,10 @@ type releaseKind struct {
 	// name is the field with the name of the chart, version the field with its version, and values the field with its
 	// values.
 	name, version, values string
+	// namespace is the field with the namespace of the installation. Without it, the installation is in the namespace of
+	// the object if inOwn is set, and otherwise in one that the object does not say.
+	namespace string
+	inOwn     bool
 	// others are fields with further values, which import does not read.
 	others []string
 }
@@ -20,12 +24,14 @@ type releaseKind struct {
 func releaseKinds() []releaseKind {
 	return []releaseKind{
 		{"helm.toolkit.fluxcd.io", "HelmRelease", "spec.chart.spec.chart", "spec.chart.spec.version", "spec.values",
+			"spec.targetNamespace", true,
 			[]string{"spec.valuesFrom", "spec.chart.spec.valuesFiles", "spec.postRenderers"}},
 		{"argoproj.io", "Application", "spec.source.chart", "spec.source.targetRevision",
-			"spec.source.helm.valuesObject",
+			"spec.source.helm.valuesObject", "spec.destination.namespace", false,
 			[]string{"spec.source.helm.values", "spec.source.helm.valueFiles", "spec.source.helm.parameters",
 				"spec.source.helm.fileParameters", "spec.sources"}},
-		{"helm.cattle.io", "HelmChart", "spec.chart", "spec.version", "", []string{"spec.valuesContent", "spec.set"}},
+		{"helm.cattle.io", "HelmChart", "spec.chart", "spec.version", "", "spec.targetNamespace", true,
+			[]string{"spec.valuesContent", "spec.set"}},
 	}
 }
 
@@ -61,6 +67,17 @@ func (k releaseKind) of(o *object) chartVersion {
 	return chartVersion{n.Value, value{o: o, file: o.file, key: n, node: n, at: field.NewPath(keys[0], keys[1:]...)}}
 }
 
+// installsIn returns the namespace into which an object installs the chart; empty if it does not say one.
+func (k releaseKind) installsIn(o *object) string {
+	if n := fieldAt(o.root, k.namespace); n != nil && n.Value != "" {
+		return n.Value
+	}
+	if k.inOwn {
+		return o.namespace
+	}
+	return ""
+}
+
 // release returns the release of kcp in this version of the chart, or "".
 func (v chartVersion) release() string { return chartReleases()[strings.TrimPrefix(v.text, "v")] }
 
@@ -93,7 +110,7 @@ func (r *reader) release(o *object) bool {
 		}
 		if read {
 			r.others = append(r.others, o)
-			r.chart = k.of(o)
+			r.chart, r.namespace = k.of(o), k.installsIn(o)
 		}
 		return read
 	}
