@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
 // Keep is which backups are kept. A backup is deleted only if no rule keeps it.
@@ -47,13 +48,18 @@ func Prunable(all []*archive.Manifest, keep Keep, now time.Time) []*archive.Mani
 	return out
 }
 
-// Prune deletes backups.
+// Prune deletes backups. One that cannot be deleted does not keep the others, or the target would fill.
 func Prune(ctx context.Context, from archive.Target, all []*archive.Manifest, report func(name string)) error {
+	var errs []error
 	for _, m := range all {
-		if err := archive.Delete(ctx, from, m.Name); err != nil {
-			return err
+		err := archive.Delete(ctx, from, m.Name)
+		if err == nil {
+			report(m.Name)
+			continue
 		}
-		report(m.Name)
+		if errs = append(errs, err); ctx.Err() != nil {
+			break
+		}
 	}
-	return nil
+	return parallel.Join(errs)
 }

@@ -17,6 +17,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 func open(t *testing.T) (archive.Target, string) {
@@ -67,6 +68,34 @@ func TestDirectoryIsNotLeft(t *testing.T) {
 	raw, err := os.ReadFile(outside)
 	require.NoError(t, err)
 	require.Equal(t, "other", string(raw))
+}
+
+// A user has moved a part of a backup to another disk, and left a link: neither the link nor what it leads to is deleted.
+func TestLinkedBackupsAreNotDeleted(t *testing.T) {
+	for _, linked := range []string{"b", "b/etcd", "b/etcd/root.db", "b/manifest.json"} {
+		t.Run(linked, func(t *testing.T) {
+			target, dir := open(t)
+			files := []string{"b/manifest.json", "b/etcd/root.db", "b/setup.yaml"}
+			for _, name := range files {
+				require.NoError(t, target.Put(t.Context(), name, strings.NewReader(name)))
+			}
+			at := filepath.Join(dir, filepath.FromSlash(linked))
+			moved := filepath.Join(filepath.Dir(dir), "moved")
+			require.NoError(t, os.Rename(at, moved))
+			require.NoError(t, os.Symlink(moved, at))
+			err := archive.Delete(t.Context(), target, "b")
+			require.ErrorContains(t, err, "backup b is not deleted: "+at+" is a symbolic link, which kcpctl has not created")
+			require.NotEmpty(t, clierr.Hint(err))
+			for _, name := range files {
+				if strings.HasPrefix(name, linked) {
+					require.ErrorContains(t, target.Delete(t.Context(), name), "is a symbolic link")
+				}
+				raw, err := os.ReadFile(filepath.Join(dir, filepath.FromSlash(name)))
+				require.NoError(t, err)
+				require.Equal(t, name, string(raw))
+			}
+		})
+	}
 }
 
 // A target can have directories that only others may read, and another run removes its files while they are listed.

@@ -236,8 +236,14 @@ func IsName(name string) bool {
 	return err == nil
 }
 
-// Delete deletes a backup: first the manifest, so that an interruption leaves an incomplete one.
+// Delete deletes a backup: first the manifest, so that an interruption leaves an incomplete one. It deletes nothing of a
+// backup in a directory if a part of it is a symbolic link.
 func Delete(ctx context.Context, from Target, name string) error {
+	if d, ok := from.(directory); ok {
+		if err := d.owned(name); err != nil {
+			return err
+		}
+	}
 	if err := from.Delete(ctx, path.Join(name, FileManifest)); err != nil {
 		return err
 	}

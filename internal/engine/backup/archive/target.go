@@ -158,11 +158,39 @@ func list(ctx context.Context, dir fs.FS, prefix string) ([]Entry, error) {
 	return out, err
 }
 
-// Delete deletes a file, and its directories if they are empty.
+// owned fails if a backup, or something in it, is a symbolic link: kcpctl has not created the link, and what it leads to
+// would be deleted through it, or would remain unnoticed.
+func (d directory) owned(name string) error {
+	p, err := d.path(name)
+	if err != nil {
+		return err
+	}
+	return filepath.WalkDir(p, func(at string, e fs.DirEntry, err error) error {
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return explain(err)
+		case e.Type()&fs.ModeSymlink != 0:
+			return clierr.New(clierr.Failed,
+				"replace the link by what it leads to, and run the command again; or delete the backup yourself",
+				"backup %s is not deleted: %s is a symbolic link, which kcpctl has not created", name, at)
+		}
+		return nil
+	})
+}
+
+// Delete deletes a file, and its directories if they are empty. It fails if one of them is a symbolic link.
 func (d directory) Delete(_ context.Context, name string) error {
 	p, err := d.path(name)
 	if err != nil {
 		return err
+	}
+	for at := p; at != filepath.Clean(d.dir); at = filepath.Dir(at) {
+		if info, err := os.Lstat(at); err == nil && info.Mode()&fs.ModeSymlink != 0 {
+			return clierr.New(clierr.Failed, "delete it yourself",
+				"%s is not deleted: %s is a symbolic link, which kcpctl has not created", name, at)
+		}
 	}
 	if err := os.Remove(p); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return explain(err)
