@@ -27,7 +27,7 @@ func TestUpWritesInOrder(t *testing.T) {
 		calls := w.rt.Calls()
 		require.Equal(t, []string{"Apply namespaces", "Lock", "Save", "Begin"}, calls[:4])
 		require.Equal(t, []string{"Finish", "Unlock"}, calls[len(calls)-2:])
-		require.Len(t, calls, 4+len(w.top.Components)+2, "each component is applied once")
+		require.Len(t, calls, 4+len(w.top.Components)+1+2, "each component is applied once, and roles of a kubeconfig after it")
 		history, err := w.rt.History(t.Context())
 		require.NoError(t, err)
 		require.Len(t, history, 1)

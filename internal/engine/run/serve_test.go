@@ -217,26 +217,26 @@ func TestClusterRolesOfAKubeconfig(t *testing.T) {
 			}
 			return nil
 		})
-		w.mustRun(t)
-		groups := func() map[string]any {
-			out := map[string]any{}
-			all, err := w.rt.Objects(t.Context())
+		placed := func() (out []string) {
+			known, err := w.rt.Record(t.Context())
 			require.NoError(t, err)
-			for _, it := range all {
-				if it.Workspace == "root:team" {
-					out[it.Name] = it.Live.Object["subjects"].([]any)[0].(map[string]any)["name"]
-				}
+			for _, o := range known.Placed {
+				out = append(out, o.Workspace+" "+o.Name)
 			}
 			return out
 		}
-		const group = "kcpctl:demo:kubeconfig:ops"
-		require.Equal(t, map[string]any{"demo:kubeconfig:ops:view": group, "demo:kubeconfig:ops:edit": group}, groups())
+		for _, it := range w.mustRun(t).Plan.Items {
+			if it.Workspace != "" {
+				require.Equal(t, "kcpctl:demo:kubeconfig:ops", it.Want.Object["subjects"].([]any)[0].(map[string]any)["name"])
+			}
+		}
+		require.Equal(t, []string{"root:team demo:kubeconfig:ops:edit", "root:team demo:kubeconfig:ops:view"}, placed())
 		require.Contains(t, w.of("kubeconfig/ops"), "running no such workspace")
 		require.Equal(t, 3, refusals, "its Secret is applied before its bindings, which are applied again")
 		w.up.Topology = topologytest.Build(t, strings.Replace(full, "[view, edit]", "[view]", 1))
 		w.rt.Becomes(w.up.Topology)
-		w.mustRun(t)
-		require.Equal(t, map[string]any{"demo:kubeconfig:ops:view": group}, groups())
+		require.Equal(t, "demo:kubeconfig:ops:edit", w.mustRun(t).Plan.Deletions()[0].Name)
+		require.Equal(t, []string{"root:team demo:kubeconfig:ops:view"}, placed())
 	})
 }
 

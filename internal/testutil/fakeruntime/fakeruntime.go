@@ -334,7 +334,7 @@ func (r *Runtime) History(context.Context) ([]plan.Revision, error) {
 	return r.history, nil
 }
 
-// Objects returns what was applied.
+// Objects returns what was applied, except for objects in workspaces, which are part of the data of kcp.
 func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 	if err := r.hook("Objects"); err != nil {
 		return nil, err
@@ -344,7 +344,8 @@ func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 	if err := r.requireReachable(); err != nil {
 		return nil, err
 	}
-	return r.sorted(), nil
+	return slices.DeleteFunc(r.sorted(),
+		func(it plan.Item) bool { return it.Workspace != "" && !topology.IsKubernetes(it.Workspace) }), nil
 }
 
 func (r *Runtime) sorted() []plan.Item {
