@@ -56,7 +56,7 @@ func (o *kubeconfigOptions) findTarget(s *session, byDefault *topology.Component
 }
 
 // syncerAccess returns the access that the kubeconfig gives to a syncer that the user starts: to the objects that are
-// scheduled to its cluster.
+// scheduled to its cluster. The PKI has the user, which handOver adds.
 func (o *kubeconfigOptions) syncerAccess(s *session) (topology.Access, error) {
 	c := s.topology.Component(topology.IDOf(topology.Physical, o.syncer))
 	switch {
@@ -78,7 +78,7 @@ func (o *kubeconfigOptions) syncerAccess(s *session) (topology.Access, error) {
 			"--target %s: a syncer needs all shards", o.target)
 	}
 	return s.topology.Access(v1alpha1.Kubeconfig{
-		Name: o.syncer, User: c.User(), Workspace: c.ComputeWorkspace(),
+		Name: o.syncer, Workspace: c.ComputeWorkspace(),
 		Target:   v1alpha1.Target{FrontProxy: proxy.Name},
 		Validity: metav1.Duration{Duration: o.expiresIn},
 	}), nil
