@@ -82,7 +82,7 @@ or to a volume of its cluster: --to pvc://CLAIM/DIR.`,
 
 func (o *backupCreateOptions) run(ctx context.Context) error {
 	_, keyErr := backup.Recipients(o.recipients, o.withoutKeys)
-	err := errors.Join(checkTimeout(o.timeout), keyErr, o.keep.validate())
+	err := errors.Join(keyErr, o.keep.validate())
 	if o.cronJob && err == nil {
 		return o.printCronJob()
 	}

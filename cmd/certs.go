@@ -51,7 +51,7 @@ func (f *rolloutFlags) addOnline(c *cobra.Command) {
 }
 
 func (f *rolloutFlags) validate() error {
-	return errors.Join(f.validateDryRun(), checkTimeout(f.wait.timeout))
+	return f.validateDryRun()
 }
 
 // rollout changes the certificates of a setup, and rolls the components that use them.

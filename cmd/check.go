@@ -64,7 +64,7 @@ Exit codes: 0 all passed or only warnings, 1 a check failed, 2 invalid flags or 
 	o.setup.addComparing(c.Flags())
 	c.Flags().BoolVar(&o.pre, "pre", false, "check the prerequisites of up, before anything is deployed")
 	addOutput(c, &o.output, outputTable, append([]string{outputTable, outputWide, outputJUnit}, machineFormats...)...)
-	c.Flags().DurationVar(&o.wait, "wait", 0, "repeat the checks until none fails, for at most this time")
+	addDuration(c.Flags(), &o.wait, "wait", 0, "repeat the checks until none fails, for at most this time")
 	return c
 }
 

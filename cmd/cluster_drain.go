@@ -2,7 +2,6 @@ package cmd
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -41,7 +40,7 @@ Rerun the command to continue after an interruption. kcpctl cluster uncordon end
 }
 
 func (o *clusterDrainOptions) run(ctx context.Context) error {
-	if err := errors.Join(o.validateDryRun(), checkTimeout(o.timeout)); err != nil {
+	if err := o.validateDryRun(); err != nil {
 		return err
 	}
 	if o.inClient() {

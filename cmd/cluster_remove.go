@@ -58,7 +58,7 @@ Rerun the command to continue after an interruption.`,
 }
 
 func (o *clusterRemoveOptions) run(ctx context.Context) error {
-	if err := errors.Join(o.validateDryRun(), checkTimeout(o.timeout), setup.CheckEditable(o.setup.file)); err != nil {
+	if err := errors.Join(o.validateDryRun(), setup.CheckEditable(o.setup.file)); err != nil {
 		return err
 	}
 	ctx, cancel := limited(ctx, o.timeout, "removed")

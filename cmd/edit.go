@@ -24,7 +24,7 @@ func (a *applyFlags) add(c *cobra.Command, until, client string) {
 }
 
 func (a *applyFlags) validate() error {
-	return errors.Join(a.validateDryRun(), checkTimeout(a.wait.timeout))
+	return a.validateDryRun()
 }
 
 // validateEdit is validate for a command that edits the setup file.

@@ -3,7 +3,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -187,7 +186,7 @@ after an interruption.`,
 }
 
 func (o *replaceMemberOptions) run(ctx context.Context) error {
-	if err := errors.Join(o.validateDryRun(), checkTimeout(o.timeout)); err != nil {
+	if err := o.validateDryRun(); err != nil {
 		return err
 	}
 	s, err := loadMembers(o.env, &o.setup)

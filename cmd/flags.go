@@ -174,15 +174,8 @@ func limited(ctx context.Context, timeout time.Duration, not string) (context.Co
 
 // addTimeout adds --timeout. what completes a sentence that begins with the longest time to.
 func addTimeout(flags *pflag.FlagSet, value *time.Duration, what string) {
-	flags.DurationVar(value, "timeout", defaultTimeout, "the longest time to "+what+" (0 means no limit)")
+	addDuration(flags, value, "timeout", defaultTimeout, "the longest time to "+what+" (0 means no limit)")
 	allow(flags, anywhere, "timeout")
-}
-
-func checkTimeout(d time.Duration) error {
-	if d < 0 {
-		return clierr.New(clierr.BadInput, "use a duration such as 10m, or 0 for no limit", "negative timeout %s", d)
-	}
-	return nil
 }
 
 func addYes(flags *pflag.FlagSet, value *bool) {
@@ -250,6 +243,34 @@ func (n *number) Set(text string) error {
 		return fmt.Errorf("invalid number %q: use 1 or more", text)
 	}
 	*n = number(v)
+	return nil
+}
+
+// addDuration adds a flag with a duration, which cannot be negative.
+func addDuration(flags *pflag.FlagSet, value *time.Duration, name string, byDefault time.Duration, usage string) {
+	*value = byDefault
+	flags.Var((*period)(value), name, usage)
+}
+
+// period is a duration that is not negative.
+type period time.Duration
+
+func (p *period) Type() string { return "duration" }
+
+// String returns 0 for no time, which the help does not print as a default.
+func (p *period) String() string {
+	if *p == 0 {
+		return "0"
+	}
+	return time.Duration(*p).String()
+}
+
+func (p *period) Set(text string) error {
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return fmt.Errorf("invalid duration %q: use one such as 30s, 10m or 8h", text)
+	}
+	*p = period(d)
 	return nil
 }
 

@@ -111,7 +111,7 @@ conflict, even if it has the same name: choose another name with --context-name.
 	f.StringVar(&o.syncer, "syncer", "",
 		"mint a kubeconfig for the syncer of this physical cluster, which you start with kcpctl syncer")
 	completeFlag(c, "syncer", o.setup.names(env, manualClusters))
-	f.DurationVar(&o.expiresIn, "expires-in", 24*time.Hour,
+	addDuration(f, &o.expiresIn, "expires-in", 24*time.Hour,
 		"validity of a minted kubeconfig (default with --syncer: spec.pki.certificateValidity)")
 	f.StringSliceVar(&o.clusterRoles, "cluster-role", nil,
 		"bind the user to this cluster role in the workspace (repeatable)")

@@ -53,7 +53,7 @@ time, such as the next lines of a panic, has the time of the line before.`,
 	f.BoolVarP(&o.logs.Follow, "follow", "f", false, "follow the logs")
 	f.BoolVarP(&o.logs.Previous, "previous", "p", false, "print the logs of the previous container")
 	f.Int64Var(&o.tail, "tail", allLines, "print only this many of the last lines of each container (-1 means all)")
-	f.DurationVar(&o.logs.Since, "since", 0, "print only lines newer than this, such as 5s, 2m or 3h")
+	addDuration(f, &o.logs.Since, "since", 0, "print only lines newer than this, such as 5s, 2m or 3h")
 	f.StringVar(&o.sinceTime, "since-time", "", "print only lines after this time, such as 2006-01-02T15:04:05Z")
 	f.BoolVar(&o.logs.Timestamps, "timestamps", false, "print the time of each line before it")
 	excludeFlag(f, "since-time", "since")

@@ -94,7 +94,7 @@ func (o *moveOptions) validate() error {
 	if o.to == "" {
 		missing = clierr.New(clierr.BadInput, "add --to SHARD; kcpctl status lists the shards", "--to is required")
 	}
-	return errors.Join(missing, o.validateDryRun(), checkTimeout(o.timeout))
+	return errors.Join(missing, o.validateDryRun())
 }
 
 func (o *moveOptions) run(ctx context.Context) error {

@@ -66,7 +66,7 @@ func (o *rebalanceOptions) validate() error {
 		errs = append(errs, clierr.New(clierr.BadInput, "use a number of workspaces, or 0 for no limit",
 			"negative --max-moves %d", o.maxMoves))
 	}
-	return errors.Join(append(errs, checkTimeout(o.timeout))...)
+	return errors.Join(errs...)
 }
 
 func (o *rebalanceOptions) run(ctx context.Context) error {

@@ -80,7 +80,7 @@ A shard whose workspaces cannot be listed is not removed. If it is lost for good
 }
 
 func (o *removeShardOptions) validate() error {
-	return errors.Join(o.validateDryRun(), checkTimeout(o.timeout), setup.CheckEditable(o.setup.file))
+	return errors.Join(o.validateDryRun(), setup.CheckEditable(o.setup.file))
 }
 
 func (o *removeShardOptions) run(ctx context.Context) error {

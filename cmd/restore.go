@@ -3,7 +3,6 @@ package cmd
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 
@@ -77,7 +76,7 @@ have all shards whose data the interrupted restore replaces, and replaces it, to
 
 func (o *restoreOptions) run(ctx context.Context) error {
 	target, name, err := splitArchive(o.env, o.archive)
-	if err = errors.Join(err, checkTimeout(o.wait.timeout)); err != nil {
+	if err != nil {
 		return err
 	}
 	var identities []age.Identity

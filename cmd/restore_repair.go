@@ -65,9 +65,6 @@ it finds something. It reads all shards, and refuses if one does not answer.`,
 }
 
 func (o *restoreRepairOptions) run(ctx context.Context) error {
-	if err := checkTimeout(o.timeout); err != nil {
-		return err
-	}
 	s, err := openSetup(ctx, o.env, &o.setup)
 	if err != nil {
 		return err

@@ -77,7 +77,7 @@ func (o *workloadsRebalanceOptions) complete(args []string) error {
 			return err
 		}
 	}
-	return checkTimeout(o.timeout)
+	return nil
 }
 
 func (o *workloadsRebalanceOptions) run(ctx context.Context, c *computeSession) error {

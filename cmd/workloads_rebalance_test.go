@@ -94,7 +94,6 @@ metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster
 		{workloadsRebalanceOptions{}, []string{"deployment/web"}, "--workspace is required", "-w root:team"},
 		{workloadsRebalanceOptions{object: team}, []string{"web"}, `"web" is not an object`, "deployment/web"},
 		{workloadsRebalanceOptions{object: team}, []string{"a/b", "c/d"}, "2 arguments", "one object"},
-		{workloadsRebalanceOptions{timeout: -1}, nil, "negative timeout", ""},
 		{workloadsRebalanceOptions{object: team}, []string{"deployment/web"}, `deployments.apps "web" does not exist`, "--in"},
 		{workloadsRebalanceOptions{object: team}, []string{"deployment/web--c1"}, "the part of web that runs on cluster c1", "specify deployment/web"},
 	} {
