@@ -41,7 +41,7 @@ The exit code is 0 if all fits together, 1 if something does not, and 2 if the b
 type verification struct {
 	APIVersion string `json:"apiVersion"`
 	Kind       string `json:"kind"`
-	*backup.Verified
+	backup.Verified
 }
 
 func (o *backupVerifyOptions) run(ctx context.Context, arg string) error {
@@ -59,7 +59,7 @@ func (o *backupVerifyOptions) run(ctx context.Context, arg string) error {
 		return orUnknown(err)
 	}
 	if o.output != "" {
-		err = encode(o.env.Streams.Out, o.output, verification{v1alpha1.APIVersion, "BackupVerification", found})
+		err = encode(o.env.Streams.Out, o.output, verification{v1alpha1.APIVersion, "BackupVerification", *found})
 	} else {
 		o.print(found)
 	}

@@ -37,7 +37,7 @@ type Verify struct {
 
 // Verified is the result of Verify.
 type Verified struct {
-	Manifest *archive.Manifest `json:"manifest"`
+	Manifest *archive.Manifest `json:"manifest,omitempty"`
 	// Damage are the reasons why files are not what was written.
 	Damage []string `json:"damage,omitempty"`
 	// Tears are what does not fit together.
