@@ -131,10 +131,12 @@ func TestGroupsOfFrontProxies(t *testing.T) {
 		require.NoError(t, err)
 		return values
 	}
-	i := slices.IndexFunc(objects, func(o render.Object) bool { return o.GetName() == "demo:kubeconfig:ops:view" })
-	require.GreaterOrEqual(t, i, 0, "the role is an object like all others, so that it is compared, recorded and deleted")
-	require.Equal(t, "root", objects[i].Workspace)
-	require.Equal(t, "kcpctl:demo:kubeconfig:ops", objects[i].Object["subjects"].([]any)[0].(map[string]any)["name"])
+	for _, role := range []string{"view", topology.AccessRole} {
+		i := slices.IndexFunc(objects, func(o render.Object) bool { return o.GetName() == "demo:kubeconfig:ops:"+role })
+		require.GreaterOrEqual(t, i, 0, "the role is an object like all others, so that it is compared, recorded and deleted")
+		require.Equal(t, "root", objects[i].Workspace)
+		require.Equal(t, "kcpctl:demo:kubeconfig:ops", objects[i].Object["subjects"].([]any)[0].(map[string]any)["name"])
+	}
 	require.Equal(t, append(slices.Clone(topology.AlwaysDropped), "team:*"), read("demo-front-proxy-main", "authentication-drop-groups"))
 	require.Equal(t, append(slices.Clone(topology.AlwaysDropped), "team:*", `with,comma "and quotes"`),
 		read("demo-front-proxy-flags", "authentication-drop-groups"))
