@@ -31,7 +31,7 @@ func TestEstablishCRDs(t *testing.T) {
 		}()
 		time.Sleep(time.Second)
 		require.Equal(t, []string{
-			"system:system-crds:apiexports.apis.kcp.io", "system:bound-crds:uid-of-a-schema", "system:bound-crds:established",
+			"system:bound-crds:established", "system:bound-crds:uid-of-a-schema", "system:system-crds:apiexports.apis.kcp.io",
 		}, k.Established())
 		require.Len(t, k.Requests(fakekcp.UpdateStatus), 2)
 		stop()
@@ -46,6 +46,8 @@ func TestEstablishCRDs(t *testing.T) {
 
 func TestReplicateShard(t *testing.T) {
 	withKcp(t, func(t *testing.T, k *fakekcp.Kcp, c *kcp.Client) {
+		alpha := fakekcp.Shard(kcp.Shard{Name: "alpha", BaseURL: "https://alpha:6443"})
+		k.Script(fakekcp.GetShard, alpha, alpha)
 		for range 2 {
 			require.NoError(t, c.ReplicateShard(t.Context(), c, "alpha"), "also if it is there already")
 		}

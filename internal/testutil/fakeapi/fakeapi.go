@@ -190,6 +190,29 @@ func (s *Server) Delete(cluster, path, namespace, name string) {
 	s.remove(key{cluster, path, namespace, name})
 }
 
+// Put stores an object as it is. It keeps the UID that it has, or that of the object which it replaces.
+func (s *Server) Put(cluster, path string, o *unstructured.Unstructured) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	k, kind := key{cluster, path, o.GetNamespace(), o.GetName()}, "ADDED"
+	o = o.DeepCopy()
+	if old := s.objects[k]; old != nil {
+		kind = "MODIFIED"
+		o.SetUID(cmp.Or(o.GetUID(), old.GetUID()))
+	}
+	o.SetUID(cmp.Or(o.GetUID(), s.newUID()))
+	s.store(k, o, kind)
+}
+
+// Erase removes an object, with its finalizers.
+func (s *Server) Erase(cluster, path, namespace, name string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if k := (key{cluster, path, namespace, name}); s.objects[k] != nil {
+		s.end(k, s.objects[k].DeepCopy())
+	}
+}
+
 // Names returns namespace/name of all objects of a resource, sorted.
 func (s *Server) Names(cluster, path string) []string {
 	s.mu.Lock()
@@ -207,35 +230,12 @@ func (s *Server) Names(cluster, path string) []string {
 // merge creates an object or merges a patch into it.
 func (s *Server) merge(k key, patch map[string]any) *unstructured.Unstructured {
 	old := s.objects[k]
-	next := &unstructured.Unstructured{Object: map[string]any{}}
-	if old != nil {
-		next = old.DeepCopy()
-	}
-	mergeInto(next.Object, patch)
-	next.SetName(k.name)
-	next.SetNamespace(k.namespace)
-	kind := "ADDED"
+	next := s.merged(k, patch)
+	kind := "MODIFIED"
 	if old == nil {
-		next.SetUID(s.newUID())
-		next.SetGeneration(1)
-		s.memory.created(next)
-		if k.cluster != "" {
-			a := next.GetAnnotations()
-			if a == nil {
-				a = map[string]string{}
-			}
-			a["kcp.io/cluster"] = k.cluster
-			next.SetAnnotations(a)
-		}
-	} else {
-		kind = "MODIFIED"
-		if !reflect.DeepEqual(old.Object["spec"], next.Object["spec"]) {
-			next.SetGeneration(old.GetGeneration() + 1)
-		}
-		next.SetResourceVersion(old.GetResourceVersion())
-		if reflect.DeepEqual(old.Object, next.Object) {
-			return old
-		}
+		kind = "ADDED"
+	} else if reflect.DeepEqual(old.Object, next.Object) {
+		return old
 	}
 	s.memory.keepFinalizers(old, next)
 	if next.GetDeletionTimestamp() != nil && len(next.GetFinalizers()) == 0 {
@@ -245,6 +245,37 @@ func (s *Server) merge(k key, patch map[string]any) *unstructured.Unstructured {
 	if old == nil && s.memory != nil && s.ownerless(next) {
 		s.remove(k)
 	}
+	return next
+}
+
+// merged returns an object with a patch, which a dry run does not store.
+func (s *Server) merged(k key, patch map[string]any) *unstructured.Unstructured {
+	old := s.objects[k]
+	next := &unstructured.Unstructured{Object: map[string]any{}}
+	if old != nil {
+		next = old.DeepCopy()
+	}
+	mergeInto(next.Object, patch)
+	next.SetName(k.name)
+	next.SetNamespace(k.namespace)
+	if old != nil {
+		if !reflect.DeepEqual(old.Object["spec"], next.Object["spec"]) {
+			next.SetGeneration(old.GetGeneration() + 1)
+		}
+		next.SetResourceVersion(old.GetResourceVersion())
+		return next
+	}
+	next.SetUID(s.newUID())
+	next.SetGeneration(1)
+	if k.cluster != "" {
+		a := next.GetAnnotations()
+		if a == nil {
+			a = map[string]string{}
+		}
+		a["kcp.io/cluster"] = k.cluster
+		next.SetAnnotations(a)
+	}
+	s.memory.created(k, next)
 	return next
 }
 
@@ -278,7 +309,7 @@ func (s *Server) remove(k key) {
 	o := s.objects[k]
 	switch {
 	case o == nil:
-	case len(o.GetFinalizers()) == 0:
+	case len(o.GetFinalizers()) == 0 || s.memory != nil && s.memory.cache:
 		s.end(k, o.DeepCopy())
 	case o.GetDeletionTimestamp() == nil:
 		next := o.DeepCopy()
@@ -328,8 +359,8 @@ func mergeInto(object, patch map[string]any) {
 	}
 }
 
-// list returns the objects that a request selects.
-func (s *Server) list(r request) []any {
+// selected returns the sorted keys of the objects that a request selects.
+func (s *Server) selected(r request) []key {
 	var keys []key
 	for k, o := range s.objects {
 		if r.matches(k, o) {
@@ -339,6 +370,12 @@ func (s *Server) list(r request) []any {
 	slices.SortFunc(keys, func(a, b key) int {
 		return cmp.Or(cmp.Compare(a.cluster, b.cluster), cmp.Compare(a.namespace, b.namespace), cmp.Compare(a.name, b.name))
 	})
+	return keys
+}
+
+// list returns the objects that a request selects.
+func (s *Server) list(r request) []any {
+	keys := s.selected(r)
 	items := make([]any, len(keys))
 	for i, k := range keys {
 		items[i] = s.objects[k].Object // stored objects do not change

@@ -34,6 +34,15 @@ func (m managers) clone() managers {
 	return out
 }
 
+// keepManagers returns a function that restores the managers of an object, after a dry run.
+func (m *memory) keepManagers(k key) func() {
+	if m == nil {
+		return func() {}
+	}
+	was := m.fields[k].clone()
+	return func() { m.fields[k] = was }
+}
+
 // applied records a server-side apply. It adds nulls to the body for the fields that the client has applied before and
 // does not apply now, and returns the conflict, unless it is forced.
 func (m *memory) applied(k key, body map[string]any, live *unstructured.Unstructured, manager string, force bool) (conflict string) {

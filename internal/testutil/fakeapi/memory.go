@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -38,6 +39,12 @@ type memory struct {
 	// holds are the resources whose objects are deleted in the foreground by Release.
 	holds []string
 	told  func(Event)
+	// complete sets what controllers add to a new object.
+	complete func(cluster, path string, o *unstructured.Unstructured)
+	// guards are the preconditions that each deletion must have.
+	guards []string
+	// cache means that finalizers do not matter, and that lists end at their limit.
+	cache bool
 	// fields has the managers of the fields of an object.
 	fields map[key]managers
 	// accepted are the APIExports of the logical clusters that have bound them and accepted their claims.
@@ -51,13 +58,48 @@ func NewMemory(name string, holds ...string) *Server {
 	s.Server = &httptest.Server{URL: "http://" + name}
 	s.memory = &memory{
 		name: name, holds: holds, aliases: map[string]string{}, fields: map[key]managers{}, accepted: map[string]map[string]bool{},
-		told: func(Event) {},
+		told: func(Event) {}, complete: func(string, string, *unstructured.Unstructured) {},
 	}
 	return s
 }
 
 // Tell calls f with each change. It must not call the server.
 func (s *Server) Tell(f func(Event)) { s.memory.told = f }
+
+// Complete calls f with each object that a client creates, to add what controllers would. It must not call the server.
+func (s *Server) Complete(f func(cluster, path string, o *unstructured.Unstructured)) {
+	s.memory.complete = f
+}
+
+// Guard refuses deletions without these preconditions: uid, resourceVersion.
+func (s *Server) Guard(preconditions ...string) { s.memory.guards = preconditions }
+
+// Cache makes it the cache server of a kcp: a deletion needs a UID, and finalizers do not matter. Lists end at their
+// limit.
+func (s *Server) Cache() { s.memory.guards, s.memory.cache = []string{"uid"}, true }
+
+// page returns a part of a list, and where it continues.
+func (m *memory) page(r *http.Request, items []any) (part []any, next string) {
+	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
+	if m == nil || !m.cache || limit == 0 {
+		return items, ""
+	}
+	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
+	if from+limit >= len(items) {
+		return items[min(from, len(items)):], ""
+	}
+	return items[from : from+limit], strconv.Itoa(from + limit)
+}
+
+// All calls f with the key of each object, sorted.
+func (s *Server) All(f func(cluster, path, namespace, name string)) {
+	s.mu.Lock()
+	keys := s.sortedKeys()
+	s.mu.Unlock()
+	for _, k := range keys {
+		f(k.cluster, k.path, k.namespace, k.name)
+	}
+}
 
 // Alias makes a path stand for a logical cluster, as that of a workspace does.
 func (s *Server) Alias(path, cluster string) {
@@ -147,9 +189,10 @@ func (s *Server) Restore(from *Snapshot) {
 	s.endWatches(func(*stream) bool { return true })
 }
 
-func (m *memory) created(o *unstructured.Unstructured) {
+func (m *memory) created(k key, o *unstructured.Unstructured) {
 	if m != nil {
 		o.SetCreationTimestamp(metav1.NewTime(time.Now()))
+		m.complete(k.cluster, k.path, o)
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"io"
 	"net/http"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -115,8 +116,9 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		s.watch(w, r, at)
 	case r.Method == http.MethodGet && at.name == "":
 		s.mu.Lock()
+		items, next := s.memory.page(r, s.list(at))
 		body := map[string]any{
-			"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version)}, "items": s.list(at),
+			"apiVersion": "v1", "kind": "List", "metadata": map[string]any{"resourceVersion": strconv.Itoa(s.version), "continue": next}, "items": items,
 		}
 		s.mu.Unlock()
 		if OnlyMetadata(r) {
@@ -168,10 +170,16 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	case r.Method == http.MethodPost && live != nil:
 		fail(w, http.StatusConflict, "already exists")
 		return
+	case r.Method == http.MethodDelete && at.name == "":
+		for _, k := range s.selected(at) {
+			s.remove(k)
+		}
+		answer(w, http.StatusOK, metav1.Status{Status: metav1.StatusSuccess})
+		return
 	case r.Method != http.MethodPost && live == nil && !apply:
 		fail(w, http.StatusNotFound, at.path+" "+at.name+" not found")
 		return
-	case live == nil && sent.GetUID() != "":
+	case r.Method != http.MethodPost && live == nil && sent.GetUID() != "":
 		// As kubernetes does: apiserver/pkg/endpoints/handlers/patch.go.
 		fail(w, http.StatusConflict, "uid mismatch: no existing object was found")
 		return
@@ -185,16 +193,16 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 	case r.Method != http.MethodDelete && live != nil && sent.GetResourceVersion() != "" && sent.GetResourceVersion() != live.GetResourceVersion():
 		fail(w, http.StatusConflict, "the object has been modified")
 		return
-	case r.Method == http.MethodDelete && !meets(body, live):
+	case r.Method == http.MethodDelete && !s.memory.meets(body, live):
 		fail(w, http.StatusConflict, "the precondition does not match the UID or the resource version in record")
 		return
 	case r.Method != http.MethodDelete && live != nil && at.subresource == "" && sent.GetUID() != "" && sent.GetUID() != live.GetUID():
 		answer(w, http.StatusUnprocessableEntity, immutableUID())
 		return
 	}
-	if r.URL.Query().Get("dryRun") != "" {
-		answer(w, http.StatusOK, body)
-		return
+	dry := r.URL.Query().Get("dryRun") != ""
+	if dry {
+		defer s.memory.keepManagers(at.key)()
 	}
 	if manager := r.URL.Query().Get("fieldManager"); apply {
 		if conflict := s.memory.applied(at.key, body, live, manager, r.URL.Query().Get("force") == "true"); conflict != "" {
@@ -203,6 +211,11 @@ func (s *Server) one(w http.ResponseWriter, r *http.Request, at request) {
 		}
 	} else if r.Method != http.MethodDelete {
 		s.memory.updated(at.key, body, live, manager)
+	}
+	if dry {
+		delete(body, "status")
+		answer(w, http.StatusOK, s.merged(at.key, body).Object)
+		return
 	}
 	if s.memory == nil { // no watch reads them
 		s.writes = append(s.writes, strings.TrimRight(r.Method+" "+at.path+" "+at.namespace+"/"+at.name+" "+at.subresource, " "))
@@ -290,10 +303,15 @@ func expired() map[string]any {
 }
 
 // meets reports whether an object is the one, and the version, that a deletion is about.
-func meets(body map[string]any, live *unstructured.Unstructured) bool {
-	version, _, _ := unstructured.NestedString(body, "preconditions", "resourceVersion")
-	uid, _, _ := unstructured.NestedString(body, "preconditions", "uid")
-	return (version == "" || version == live.GetResourceVersion()) && (uid == "" || uid == string(live.GetUID()))
+func (m *memory) meets(body map[string]any, live *unstructured.Unstructured) bool {
+	for _, field := range []string{"uid", "resourceVersion"} {
+		want, _, _ := unstructured.NestedString(body, "preconditions", field)
+		is, _, _ := unstructured.NestedString(live.Object, "metadata", field)
+		if want != is && (want != "" || m != nil && slices.Contains(m.guards, field)) {
+			return false
+		}
+	}
+	return true
 }
 
 // immutableUID is the answer to a change of another object than the one with the UID. Kubernetes ignores the UID in the

@@ -15,13 +15,9 @@ import (
 type Answer struct {
 	// Code is the HTTP status. Zero means no response.
 	Code int
-	// Body is sent unchanged if it is a string, as the events of a watch that never ends if it is events, otherwise as
-	// JSON.
+	// Body is sent unchanged if it is a string, and as JSON if it is not a function that answers.
 	Body any
 }
-
-// events are objects that a watch reports as added.
-type events []any
 
 // Hang never responds: the client must time out.
 func Hang() Answer { return Answer{} }
@@ -69,29 +65,30 @@ func Export(name, identity string) Answer {
 func Shards(shards ...kcp.Shard) Answer {
 	items := []any{}
 	for _, s := range shards {
-		items = append(items, shardObject(s))
+		items = append(items, shardObject(s).Object)
 	}
 	return list("core.kcp.io/v1alpha1", "ShardList", items)
 }
 
 // Shard is a response with one shard.
-func Shard(s kcp.Shard) Answer { return Answer{http.StatusOK, shardObject(s)} }
+func Shard(s kcp.Shard) Answer { return Answer{http.StatusOK, shardObject(s).Object} }
 
-func shardObject(s kcp.Shard) map[string]any {
-	notes := map[string]any{"kcp.io/cluster": "root"}
+func shardObject(s kcp.Shard) *unstructured.Unstructured {
+	notes := map[string]string{"kcp.io/cluster": "root"}
 	if s.Cordoned {
 		notes[kcp.CordonAnnotation] = ""
 	}
 	if len(s.OwnLabels) > 0 {
 		notes[kcp.LabelsAnnotation] = strings.Join(s.OwnLabels, ",")
 	}
-	return map[string]any{
+	o := &unstructured.Unstructured{Object: map[string]any{
 		"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard",
-		"metadata": map[string]any{
-			"name": s.Name, "labels": s.Labels, "annotations": notes, "resourceVersion": "7", "uid": "uid-of-" + s.Name,
-		},
-		"spec": map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},
-	}
+		"metadata": map[string]any{"name": s.Name, "resourceVersion": "7", "uid": "uid-of-" + s.Name},
+		"spec":     map[string]any{"baseURL": s.BaseURL, "externalURL": s.ExternalURL, "virtualWorkspaceURL": s.VirtualWorkspaceURL},
+	}}
+	o.SetLabels(s.Labels)
+	o.SetAnnotations(notes)
+	return o
 }
 
 func list(apiVersion, kind string, items []any) Answer {
@@ -107,14 +104,8 @@ func (a Answer) send(w http.ResponseWriter, r *http.Request) {
 	case string:
 		w.WriteHeader(a.Code)
 		_, _ = w.Write([]byte(body))
-	case events:
-		w.Header().Set("Content-Type", "application/json")
-		w.WriteHeader(a.Code)
-		for _, o := range body {
-			_ = json.NewEncoder(w).Encode(map[string]any{"type": "ADDED", "object": o})
-		}
-		_ = http.NewResponseController(w).Flush()
-		<-r.Context().Done()
+	case func(http.ResponseWriter, *http.Request):
+		body(w, r)
 	default:
 		w.Header().Set("Content-Type", "application/json")
 		w.WriteHeader(a.Code)

@@ -4,11 +4,11 @@ import (
 	"maps"
 	"net/http"
 	"slices"
-	"strconv"
 	"strings"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 )
 
 // The operations of the cache. Those of an object include its resource, such as "delete cached apiexports".
@@ -37,7 +37,6 @@ type Entry struct {
 	Annotations map[string]string
 	// Fields are its fields other than metadata.
 	Fields map[string]any
-	uid    int
 }
 
 // String returns "shard resource cluster:name".
@@ -54,38 +53,68 @@ func (k *Kcp) Put(entries ...Entry) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	for _, e := range entries {
-		k.uids++
-		e.uid = k.uids
-		k.entries = append(k.entries, e)
+		k.cacheOf(e.Shard).Put(e.Cluster, resourcePath+e.Resource, e.object())
+	}
+}
+
+// cacheOf is the part of the cache that a shard writes.
+func (k *Kcp) cacheOf(shard string) *fakeapi.Server {
+	if shard == "*" {
+		k.t.Errorf("fakekcp: a request for the entries of all shards in the cache")
+	}
+	if k.cache[shard] == nil {
+		s := fakeapi.NewMemory("cache-" + shard)
+		s.Cache()
+		s.Complete(func(_, _ string, o *unstructured.Unstructured) {
+			notes := o.GetAnnotations()
+			notes["kcp.io/shard"] = shard
+			o.SetAnnotations(notes)
+		})
+		k.cache[shard] = s
+	}
+	return k.cache[shard]
+}
+
+// inCache calls f with each entry of the cache.
+func (k *Kcp) inCache(f func(Entry)) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	for shard, s := range k.cache {
+		s.All(func(cluster, path, namespace, name string) {
+			o := s.Get(cluster, path, namespace, name)
+			e := Entry{
+				Shard: shard, Cluster: cluster, Resource: strings.TrimPrefix(path, resourcePath), Namespace: namespace, Name: name,
+				Finalizers: o.GetFinalizers(), Annotations: o.GetAnnotations(), Fields: o.Object,
+			}
+			delete(e.Fields, "metadata")
+			f(e)
+		})
 	}
 }
 
 // InCache returns the sorted entries of the cache.
 func (k *Kcp) InCache() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
 	out := []string{}
-	for _, e := range k.entries {
-		out = append(out, e.String())
-	}
+	k.inCache(func(e Entry) { out = append(out, e.String()) })
 	slices.Sort(out)
 	return out
 }
 
 // Cached returns an entry of the cache by its name, as InCache has it.
-func (k *Kcp) Cached(name string) Entry {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	i := slices.IndexFunc(k.entries, func(e Entry) bool { return e.String() == name })
-	if i < 0 {
+func (k *Kcp) Cached(name string) (found Entry) {
+	k.inCache(func(e Entry) {
+		if e.String() == name {
+			found = e
+		}
+	})
+	if found.Name == "" {
 		k.t.Errorf("fakekcp: %s is not in the cache", name)
-		return Entry{}
 	}
-	return k.entries[i]
+	return found
 }
 
 // cacheRequest is a parsed request to the cache.
-type cacheRequest struct{ verb, shard, cluster, resource, namespace, name string }
+type cacheRequest struct{ verb, shard, resource string }
 
 // cacheRequestOf parses "/services/cache/shards/alpha/clusters/*/apis/apis.kcp.io/v1alpha2/apiexports/name".
 func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
@@ -95,18 +124,13 @@ func cacheRequestOf(r *http.Request) (c cacheRequest, ok bool) {
 		parts = slices.Insert(parts, 4, "")
 	}
 	if len(parts) > 8 && parts[6] == "namespaces" {
-		c.namespace = parts[7]
 		parts = slices.Delete(parts, 6, 8)
 	}
 	if !ok || len(parts) < 7 {
 		return c, false
 	}
-	c.shard, c.cluster, c.resource = parts[0], parts[2], parts[6]
-	c.verb = map[string]string{"DELETE": "delete", "GET": "list", "POST": "create", "PUT": "update"}[r.Method]
-	if len(parts) > 7 {
-		c.name = parts[7]
-	}
-	return c, true
+	verb := map[string]string{"DELETE": "delete", "GET": "list", "POST": "create", "PUT": "update"}[r.Method]
+	return cacheRequest{verb, parts[0], parts[6]}, true
 }
 
 // cached handles requests to the cache. Like the real one, it lists across logical clusters but deletes in one only,
@@ -118,89 +142,28 @@ func (k *Kcp) cached(op string, r *http.Request) (Answer, bool) {
 		return Answer{}, false
 	case op == ListDefinitions:
 		return definitions(cacheDefinitions), true
-	case c.verb == "list" && c.name == "":
-		return k.listCached(c, r), true
+	case !k.servesCached(c.resource):
+		return Refuse(http.StatusNotFound, "NotFound", c.resource+" are not served"), true
 	}
-	var created *unstructured.Unstructured
-	if c.verb == "create" {
-		created = k.read(r)
-		c.name = created.GetName()
-	}
-	i := slices.IndexFunc(k.entries, func(e Entry) bool {
-		return e.Shard == c.shard && e.Cluster == c.cluster && e.Resource == c.resource && e.Namespace == c.namespace && e.Name == c.name
-	})
-	if created != nil && k.serves(c.resource) {
-		return k.createCached(c, created, i >= 0), true
-	}
-	if i < 0 || !k.serves(c.resource) {
-		return Refuse(http.StatusNotFound, "NotFound", c.name+" not found"), true
-	}
-	if c.verb == "update" {
-		next := k.read(r)
-		k.entries[i].Annotations = next.GetAnnotations()
-		k.entries[i].Fields = maps.Clone(next.Object)
-		delete(k.entries[i].Fields, "metadata")
-	}
-	if c.verb == "delete" {
-		uid, _, _ := unstructured.NestedString(k.read(r).Object, "preconditions", "uid")
-		if uid != strconv.Itoa(k.entries[i].uid) {
-			return Refuse(http.StatusConflict, "Conflict", "uid "+uid+" is another object's"), true
-		}
-		k.entries = slices.Delete(k.entries, i, i+1)
-		return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}}, true
-	}
-	return object(http.StatusOK, k.entries[i].object()), true
+	return stored(k.cacheOf(c.shard), r), true
 }
 
-// createCached adds an object to the cache, unless it exists.
-func (k *Kcp) createCached(c cacheRequest, o *unstructured.Unstructured, exists bool) Answer {
-	if exists {
-		return Refuse(http.StatusConflict, "AlreadyExists", c.name+" already exists")
-	}
-	k.uids++
-	e := Entry{
-		Shard: c.shard, Cluster: c.cluster, Resource: c.resource, Namespace: c.namespace, Name: c.name,
-		Finalizers: o.GetFinalizers(), Annotations: o.GetAnnotations(), Fields: maps.Clone(o.Object), uid: k.uids,
-	}
-	delete(e.Fields, "metadata")
-	k.entries = append(k.entries, e)
-	return object(http.StatusCreated, e.object())
-}
-
-// serves reports whether the cache serves a resource.
-func (k *Kcp) serves(resource string) bool {
+// servesCached reports whether the cache serves a resource.
+func (k *Kcp) servesCached(resource string) bool {
 	plural, identity, published := strings.Cut(resource, ":")
 	if !published {
 		return slices.ContainsFunc(cacheDefinitions, func(d [3]string) bool { return d[2] == resource })
 	}
-	return slices.ContainsFunc(k.entries, func(e Entry) bool {
-		hash, _, _ := unstructured.NestedString(e.Fields, "status", "identityHash")
-		of, _, _ := unstructured.NestedString(e.Fields, "spec", "resource")
-		return e.Resource == "cachedresources" && hash == identity && of == plural
-	})
-}
-
-func (k *Kcp) listCached(c cacheRequest, r *http.Request) Answer {
-	if !k.serves(c.resource) {
-		return Refuse(http.StatusNotFound, "NotFound", c.resource+" are not served")
+	for _, s := range k.cache {
+		for _, o := range s.Objects(resourcePath + "cachedresources") {
+			hash, _, _ := unstructured.NestedString(o.Object, "status", "identityHash")
+			of, _, _ := unstructured.NestedString(o.Object, "spec", "resource")
+			if hash == identity && of == plural {
+				return true
+			}
+		}
 	}
-	limit, _ := strconv.Atoi(r.URL.Query().Get("limit"))
-	from, _ := strconv.Atoi(r.URL.Query().Get("continue"))
-	items, meta, n := []any{}, map[string]any{}, 0
-	for _, e := range k.entries {
-		if e.Resource != c.resource || c.shard != "*" && e.Shard != c.shard || c.cluster != "*" && e.Cluster != c.cluster {
-			continue
-		}
-		if n++; n <= from {
-			continue
-		}
-		if limit > 0 && len(items) == limit {
-			meta["continue"] = strconv.Itoa(from + limit)
-			break
-		}
-		items = append(items, e.object().Object)
-	}
-	return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "EntryList", "metadata": meta, "items": items}}
+	return false
 }
 
 func (e Entry) object() *unstructured.Unstructured {
@@ -210,7 +173,6 @@ func (e Entry) object() *unstructured.Unstructured {
 	}
 	o.SetName(e.Name)
 	o.SetNamespace(e.Namespace)
-	o.SetUID(types.UID(strconv.Itoa(e.uid)))
 	o.SetFinalizers(e.Finalizers)
 	annotations := map[string]string{}
 	maps.Copy(annotations, e.Annotations)

@@ -5,7 +5,6 @@ package fakekcp
 import (
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/http"
 	"path"
 	"slices"
@@ -13,9 +12,10 @@ import (
 	"sync"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
-	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 )
 
 // The operations of a server, by their names in Script and Requests.
@@ -34,6 +34,13 @@ const (
 	GetExport        = "get apiexports"
 	GetLease         = "get leases"
 	PatchLease       = "apply leases"
+)
+
+// The paths of resources in the server that stores them.
+const (
+	shards     = resourcePath + "shards"
+	workspaces = resourcePath + "workspaces"
+	bindings   = resourcePath + "clusterrolebindings"
 )
 
 // Request is a received request.
@@ -58,12 +65,12 @@ type T interface {
 type Kcp struct {
 	t T
 
+	// api stores the objects of the servers.
+	api *fakeapi.Server
+
 	mu         sync.Mutex
 	servers    map[string]*server
-	ended      bool // with the test: no more servers start
-	shards     []kcp.Shard
-	workspaces map[string]*unstructured.Unstructured
-	bindings   map[string]*unstructured.Unstructured
+	ended      bool              // with the test: no more servers start
 	leaders    map[string]string // by server
 	successors map[string]string
 	renewals   map[string]int // by server; absent if the lease is not renewed
@@ -71,22 +78,24 @@ type Kcp struct {
 	next       map[string][]Answer
 	always     map[string]Answer
 	requests   []Request
-	entries    []Entry // of the cache
-	crds       []CRD
+	cache      map[string]*fakeapi.Server // by shard
 	endpoints  []Endpoint
 	contents   *contents // nil unless it keeps objects in workspaces
 	moves      *Moves    // nil unless it moves logical clusters
-	uids       int
 }
 
 // New returns a kcp without servers.
 func New(t T) *Kcp {
 	k := &Kcp{
-		t: t, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
-		workspaces: map[string]*unstructured.Unstructured{}, bindings: map[string]*unstructured.Unstructured{},
+		t: t, api: fakeapi.NewMemory("kcp"), cache: map[string]*fakeapi.Server{}, servers: map[string]*server{}, next: map[string][]Answer{}, always: map[string]Answer{},
 		leaders: map[string]string{}, successors: map[string]string{}, renewals: map[string]int{},
 		restarts: map[string]int{},
 	}
+	k.api.Complete(func(_, path string, o *unstructured.Unstructured) {
+		if path == workspaces {
+			o.Object["status"] = map[string]any{"phase": "Ready"}
+		}
+	})
 	if t != nil {
 		t.Cleanup(k.end)
 	}
@@ -126,19 +135,14 @@ func (k *Kcp) Restart(server string) {
 func (k *Kcp) Register(s kcp.Shard) {
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	if at := k.shard(s.Name); at >= 0 {
-		s.Labels, s.OwnLabels = k.shards[at].Labels, k.shards[at].OwnLabels
+	if old, registered := k.Shard(s.Name); registered {
+		s.Labels, s.OwnLabels = old.Labels, old.OwnLabels
 	}
-	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == s.Name })
-	k.shards = append(k.shards, s)
+	k.api.Put("root", shards, shardObject(s))
 }
 
 // Unregister removes a shard.
-func (k *Kcp) Unregister(name string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
-}
+func (k *Kcp) Unregister(name string) { k.api.Delete("root", shards, "", name) }
 
 // OwnShards makes each shard the owner of its Shard object: kcp denies writes to those in root (kcp#4371).
 func (k *Kcp) OwnShards() {
@@ -149,79 +153,28 @@ func (k *Kcp) OwnShards() {
 
 // Labels are those of a shard.
 func (k *Kcp) Labels(shard string) map[string]string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return maps.Clone(k.shards[k.shard(shard)].Labels)
+	s, _ := k.Shard(shard)
+	return s.Labels
 }
 
 // Shard is a shard, if it is registered.
 func (k *Kcp) Shard(name string) (s kcp.Shard, registered bool) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	at := k.shard(name)
-	if at < 0 {
+	o := k.api.Get("root", shards, "", name)
+	if o == nil {
 		return kcp.Shard{}, false
 	}
-	return k.shards[at], true
+	_ = runtime.DefaultUnstructuredConverter.FromUnstructured(o.Object["spec"].(map[string]any), &s)
+	s.Name, s.Labels = name, o.GetLabels()
+	_, s.Cordoned = o.GetAnnotations()[kcp.CordonAnnotation]
+	if own := o.GetAnnotations()[kcp.LabelsAnnotation]; own != "" {
+		s.OwnLabels = strings.Split(own, ",")
+	}
+	return s, true
 }
 
 // Label sets a label of a shard, as a user may.
 func (k *Kcp) Label(shard, key, value string) {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	s := &k.shards[k.shard(shard)]
-	s.Labels = maps.Clone(s.Labels)
-	if s.Labels == nil {
-		s.Labels = map[string]string{}
-	}
-	s.Labels[key] = value
-}
-
-// shard is the index of a shard, or -1.
-func (k *Kcp) shard(name string) int {
-	return slices.IndexFunc(k.shards, func(s kcp.Shard) bool { return s.Name == name })
-}
-
-func (k *Kcp) createShard(r *http.Request) Answer {
-	o := k.read(r)
-	if k.shard(o.GetName()) >= 0 {
-		return Refuse(http.StatusConflict, "AlreadyExists", "shards "+o.GetName()+" already exists")
-	}
-	url, _, _ := unstructured.NestedString(o.Object, "spec", "baseURL")
-	_, cordoned := o.GetAnnotations()[kcp.CordonAnnotation]
-	k.shards = append(k.shards, kcp.Shard{Name: o.GetName(), BaseURL: url, Labels: o.GetLabels(), Cordoned: cordoned})
-	return object(http.StatusCreated, o)
-}
-
-// patchShard changes the labels of a shard, and the list of those that kcpctl has set.
-func (k *Kcp) patchShard(name string, r *http.Request) Answer {
-	at := k.shard(name)
-	if at < 0 {
-		return Refuse(http.StatusNotFound, "NotFound", "shards "+name+" not found")
-	}
-	var patch struct {
-		Metadata struct{ Labels, Annotations map[string]*string }
-	}
-	if err := json.NewDecoder(r.Body).Decode(&patch); err != nil {
-		k.t.Errorf("fakekcp: body of %s %s: %v", r.Method, r.URL, err)
-	}
-	s := &k.shards[at]
-	labels := map[string]string{}
-	maps.Copy(labels, s.Labels)
-	for key, value := range patch.Metadata.Labels {
-		if value == nil {
-			delete(labels, key)
-		} else {
-			labels[key] = *value
-		}
-	}
-	s.Labels = labels
-	if own, ok := patch.Metadata.Annotations[kcp.LabelsAnnotation]; ok && own == nil {
-		s.OwnLabels = nil
-	} else if ok {
-		s.OwnLabels = strings.Split(*own, ",")
-	}
-	return Answer{http.StatusOK, map[string]any{"apiVersion": "core.kcp.io/v1alpha1", "kind": "Shard", "metadata": map[string]any{"name": name}}}
+	k.api.Patch("root", shards, "", shard, map[string]any{"metadata": map[string]any{"labels": map[string]any{key: value}}})
 }
 
 // AddWorkspace adds a workspace to root, such as one from a previous run.
@@ -229,35 +182,27 @@ func (k *Kcp) AddWorkspace(name string, labels map[string]string) {
 	w := &unstructured.Unstructured{Object: map[string]any{"apiVersion": "tenancy.kcp.io/v1alpha1", "kind": "Workspace"}}
 	w.SetName(name)
 	w.SetLabels(labels)
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	k.workspaces[name] = w
+	k.api.Put("root", workspaces, w)
 }
 
 // Workspaces returns the names of the workspaces below root.
 func (k *Kcp) Workspaces() []string {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	names := []string{}
-	for name := range k.workspaces {
-		names = append(names, name)
+	names := k.api.Names("root", workspaces)
+	for i, name := range names {
+		names[i] = strings.TrimPrefix(name, "/")
 	}
-	slices.Sort(names)
 	return names
 }
 
-// Workspace returns a workspace below root as it was requested, or nil.
+// Workspace returns a workspace below root, or nil.
 func (k *Kcp) Workspace(name string) *unstructured.Unstructured {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.workspaces[name]
+	return k.api.Get("root", workspaces, "", name)
 }
 
 // Binding returns the ClusterRoleBinding of a workspace, such as root/name, or nil.
 func (k *Kcp) Binding(name string) *unstructured.Unstructured {
-	k.mu.Lock()
-	defer k.mu.Unlock()
-	return k.bindings[name]
+	cluster, name, _ := strings.Cut(name, "/")
+	return k.api.Get(cluster, bindings, "", name)
 }
 
 // Requests returns the requests of an operation so far, in order. An empty operation means all requests.
@@ -337,35 +282,14 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	case "GET /metrics":
 		return Answer{http.StatusOK, fmt.Sprintf("process_start_time_seconds %d\netcd_mvcc_db_total_size_in_bytes 1e+06\n",
 			k.restarts[server])}
-	case ListShards:
-		return Shards(k.shards...)
-	case GetShard:
-		if at := k.shard(name); at >= 0 {
-			return Shard(k.shards[at])
-		}
-		return Refuse(http.StatusNotFound, "NotFound", "shards "+name+" not found")
-	case WatchCRDs:
-		return k.watchCRDs()
-	case UpdateStatus:
-		return k.updateStatus(workspace, r)
-	case "create shards":
-		return k.createShard(r)
-	case "delete shards":
-		k.shards = slices.DeleteFunc(k.shards, func(o kcp.Shard) bool { return o.Name == name })
-		return Answer{http.StatusOK, map[string]any{"apiVersion": "v1", "kind": "Status", "status": "Success"}}
-	case PatchShard:
-		return k.patchShard(name, r)
-	case CreateWorkspace:
-		return k.createWorkspace(r)
-	case GetWorkspace, PatchWorkspace:
-		if k.workspaces[name] == nil {
-			return Refuse(http.StatusNotFound, "NotFound", "workspaces "+name+" not found")
-		}
-		return object(http.StatusOK, k.workspaces[name])
+	case ListShards, GetShard, PatchShard, "create shards", "delete shards", CreateWorkspace, GetWorkspace, PatchWorkspace, ApplyBinding:
+		return stored(k.api, r)
+	case WatchCRDs, UpdateStatus:
+		return Answer{Body: k.api.ServeHTTP}
 	case DeleteWorkspaces:
 		return k.deleteWorkspaces(r)
 	case GetCluster:
-		if _, child, _ := strings.Cut(workspace, ":"); k.workspaces[child] == nil {
+		if _, child, _ := strings.Cut(workspace, ":"); k.Workspace(child) == nil {
 			return Refuse(http.StatusForbidden, "Forbidden", "there is no workspace "+workspace)
 		}
 		return Answer{http.StatusOK, map[string]any{
@@ -375,8 +299,6 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 		return list("tenancy.kcp.io/v1alpha1", "WorkspaceList", []any{})
 	case ListClusters:
 		return list("core.kcp.io/v1alpha1", "LogicalClusterList", []any{})
-	case ApplyBinding:
-		return k.applyBinding(workspace, r)
 	case GetLease, PatchLease:
 		return k.lease(server, r)
 	case GetExport:
@@ -389,34 +311,12 @@ func (k *Kcp) answer(server, op string, r *http.Request) Answer {
 	return Refuse(http.StatusNotFound, "NotFound", "unexpected")
 }
 
-func (k *Kcp) createWorkspace(r *http.Request) Answer {
-	w := k.read(r)
-	if k.workspaces[w.GetName()] != nil {
-		return Refuse(http.StatusConflict, "AlreadyExists", w.GetName()+" already exists")
-	}
-	w.Object["status"] = map[string]any{"phase": "Ready"}
-	k.workspaces[w.GetName()] = w
-	return object(http.StatusCreated, w)
-}
-
 func (k *Kcp) deleteWorkspaces(r *http.Request) Answer {
-	selector, err := labels.Parse(r.URL.Query().Get("labelSelector"))
-	if err != nil || selector.Empty() {
-		k.t.Errorf("fakekcp: workspaces are to be deleted by %q: %v", selector, err)
+	if r.URL.Query().Get("labelSelector") == "" {
+		k.t.Errorf("fakekcp: all workspaces are to be deleted")
 		return Refuse(http.StatusBadRequest, "BadRequest", "which ones?")
 	}
-	for name, w := range k.workspaces {
-		if selector.Matches(labels.Set(w.GetLabels())) {
-			delete(k.workspaces, name)
-		}
-	}
-	return list("tenancy.kcp.io/v1alpha1", "WorkspaceList", []any{})
-}
-
-func (k *Kcp) applyBinding(workspace string, r *http.Request) Answer {
-	b := k.read(r)
-	k.bindings[workspace+"/"+b.GetName()] = b
-	return object(http.StatusOK, b)
+	return stored(k.api, r)
 }
 
 // read decodes the object in a request.

@@ -118,9 +118,8 @@ func (m *Moves) Restart(shard string) { delete(m.memory, shard) }
 
 // Unregister removes a shard, and returns what it was. It is for During and Do.
 func (m *Moves) Unregister(shard string) kcp.Shard {
-	at := m.k.shard(shard)
-	was := m.k.shards[at]
-	m.k.shards = slices.Delete(m.k.shards, at, at+1)
+	was, _ := m.k.Shard(shard)
+	m.k.Unregister(shard)
 	return was
 }
 
@@ -195,7 +194,7 @@ func (m *Moves) advance(name string, g *migration) {
 			}
 		}
 	case "Migrating":
-		if m.k.shard(g.to) < 0 {
+		if _, registered := m.k.Shard(g.to); !registered {
 			return
 		}
 		m.remember(g.to, g.cluster)
