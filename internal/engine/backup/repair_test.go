@@ -1,12 +1,11 @@
 package backup_test
 
 import (
-	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -21,38 +20,37 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/live"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 )
 
-// shard is a running shard with LogicalClusters and Workspaces, by the path of their requests.
+// shard is a running shard with LogicalClusters and Workspaces.
 type shard struct {
-	mu      sync.Mutex
-	objects map[string]*unstructured.Unstructured
+	*fakeapi.Server
 	// fails are the paths whose requests fail, with the code.
 	fails map[string]int
-	// meanwhile changes an object before a request deletes it.
-	meanwhile func(o *unstructured.Unstructured)
-	uids      int
+	// meanwhile is called before a request deletes an object.
+	meanwhile func()
 }
 
-func pathOf(api kcpapi.API, cluster, name string) string {
-	return "/clusters/" + cluster + "/apis/" + api.Group + "/" + api.Version + "/" + api.Resource + "/" + name
+func pathOf(api kcpapi.API) string {
+	return "apis/" + api.Group + "/" + api.Version + "/" + api.Resource
 }
 
 func (s *shard) add(api kcpapi.API, cluster, name, uid string, notes map[string]string, spec map[string]any) {
 	o := api.New(name)
 	o.SetUID(types.UID(uid))
-	o.SetResourceVersion("1")
-	o.SetAnnotations(notes)
-	if o.GetAnnotations() == nil {
-		o.SetAnnotations(map[string]string{})
-	}
-	all := o.GetAnnotations()
-	all[kcpapi.AnnotationCluster] = cluster
+	all := map[string]string{kcpapi.AnnotationCluster: cluster}
+	maps.Copy(all, notes)
 	o.SetAnnotations(all)
 	o.Object["spec"] = spec
 	o.Object["status"] = map[string]any{"URL": "https://kcp.example.com/clusters/" + all[kcpapi.AnnotationPath],
 		"identityHash": "hash"}
-	s.objects[pathOf(api, cluster, name)] = o
+	s.Put(cluster, pathOf(api), o)
+}
+
+// get returns an object, or nil.
+func (s *shard) get(api kcpapi.API, cluster, name string) *unstructured.Unstructured {
+	return s.Get(cluster, pathOf(api), "", name)
 }
 
 // cluster adds a logical cluster, which belongs to a Workspace in root with a UID.
@@ -67,67 +65,17 @@ func (s *shard) workspace(name, uid, cluster string) {
 	s.add(kcpapi.Workspace, "root", name, uid, nil, map[string]any{"cluster": cluster})
 }
 
+// ServeHTTP implements http.Handler. All Workspaces are requested with the identity of their API.
 func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	code, body := s.answer(r)
-	w.Header().Set("Content-Type", "application/json")
-	w.WriteHeader(code)
-	_ = json.NewEncoder(w).Encode(body)
-}
-
-func (s *shard) answer(r *http.Request) (int, any) {
-	refuse := func(code int, reason string) (int, any) {
-		return code, map[string]any{"apiVersion": "v1", "kind": "Status", "code": code, "reason": reason, "status": "Failure"}
-	}
 	if code := s.fails[r.URL.Path]; code != 0 {
-		return refuse(code, "Forbidden")
+		http.Error(w, fmt.Sprintf(`{"apiVersion": "v1", "kind": "Status", "code": %d, "reason": "Forbidden", "status": "Failure"}`, code), code)
+		return
 	}
-	body := map[string]any{}
-	_ = json.NewDecoder(r.Body).Decode(&body)
-	path := r.URL.Path
-	if all, ok := strings.CutPrefix(path, "/clusters/*"); ok {
-		all, _, _ = strings.Cut(all, ":")
-		return http.StatusOK, s.list(func(p string) bool { return strings.Contains(p, all+"/") })
+	if r.Method == http.MethodDelete && s.meanwhile != nil {
+		s.meanwhile()
 	}
-	o := s.objects[path]
-	switch {
-	case r.Method == http.MethodPost:
-		o = &unstructured.Unstructured{Object: body}
-		s.uids++
-		o.SetUID(types.UID(fmt.Sprintf("new-%d", s.uids)))
-		notes := o.GetAnnotations()
-		notes[kcpapi.AnnotationCluster] = strings.Split(path, "/")[2]
-		o.SetAnnotations(notes)
-		s.objects[path+"/"+o.GetName()] = o
-	case o == nil && strings.HasSuffix(path, "s"):
-		return http.StatusOK, s.list(func(p string) bool { return strings.HasPrefix(p, path+"/") })
-	case o == nil:
-		return refuse(http.StatusNotFound, "NotFound")
-	case r.Method == http.MethodDelete:
-		if s.meanwhile != nil {
-			s.meanwhile(o)
-		}
-		seen := body["preconditions"].(map[string]any)
-		if seen["uid"] != string(o.GetUID()) || seen["resourceVersion"] != o.GetResourceVersion() {
-			return refuse(http.StatusConflict, "Conflict")
-		}
-		delete(s.objects, path)
-	case r.Method == http.MethodPatch:
-		owner := body["spec"].(map[string]any)["owner"].(map[string]any)
-		_ = unstructured.SetNestedField(o.Object, owner["uid"], "spec", "owner", "uid")
-	}
-	return http.StatusOK, o
-}
-
-func (s *shard) list(has func(path string) bool) any {
-	items := []any{}
-	for path, o := range s.objects {
-		if has(path) {
-			items = append(items, o.Object)
-		}
-	}
-	return map[string]any{"apiVersion": "v1", "kind": "List", "metadata": map[string]any{}, "items": items}
+	r.URL.Path, _, _ = strings.Cut(r.URL.Path, ":hash")
+	s.Server.ServeHTTP(w, r)
 }
 
 // fleet is a running installation with the shards root and alpha.
@@ -142,7 +90,8 @@ func newFleet(t *testing.T) *fleet {
 	f := &fleet{}
 	urls := map[topology.ID]string{}
 	start := func(id topology.ID) *shard {
-		s := &shard{objects: map[string]*unstructured.Unstructured{}, fails: map[string]int{}}
+		s := &shard{Server: fakeapi.NewMemory(string(id)), fails: map[string]int{}}
+		s.Guard("uid", "resourceVersion")
 		server := httptest.NewServer(s)
 		t.Cleanup(server.Close)
 		urls[id] = server.URL
@@ -197,7 +146,7 @@ func TestRepair(t *testing.T) {
 	f.Actions = []backup.Action{backup.Adopt, backup.DeleteMissing}
 	require.NoError(t, f.Run(t.Context()))
 	require.Empty(t, f.found(t))
-	w := f.root.objects[pathOf(kcpapi.Workspace, "root", "orphan")]
+	w := f.root.get(kcpapi.Workspace, "root", "orphan")
 	require.Equal(t, map[string]any{
 		"URL": "https://kcp.example.com/clusters/root:orphan", "cluster": "id2",
 		"type": map[string]any{"path": "root:org", "name": "universal"},
@@ -205,8 +154,8 @@ func TestRepair(t *testing.T) {
 	require.Equal(t, "alpha", w.GetAnnotations()["core.kcp.io/shard"])
 	require.Equal(t, []string{"core.kcp.io/logicalcluster"}, w.GetFinalizers(),
 		"or kcp would not delete the logical cluster with it")
-	require.NotContains(t, f.root.objects, pathOf(kcpapi.Workspace, "root", "missing"))
-	require.Contains(t, f.root.objects, pathOf(kcpapi.Workspace, "root", "fine"))
+	require.Nil(t, f.root.get(kcpapi.Workspace, "root", "missing"))
+	require.NotNil(t, f.root.get(kcpapi.Workspace, "root", "fine"))
 }
 
 func TestRepairDeletesOrphans(t *testing.T) {
@@ -214,32 +163,31 @@ func TestRepairDeletesOrphans(t *testing.T) {
 	f.Actions = []backup.Action{backup.DeleteOrphan}
 	require.NoError(t, f.Run(t.Context()))
 	require.Equal(t, []string{"WithoutLogicalCluster root:missing"}, f.found(t))
-	require.NotContains(t, f.alpha.objects, pathOf(kcpapi.LogicalCluster, "id2", "cluster"))
-	require.Contains(t, f.alpha.objects, pathOf(kcpapi.LogicalCluster, "id1", "cluster"))
+	require.Nil(t, f.alpha.get(kcpapi.LogicalCluster, "id2", "cluster"))
+	require.NotNil(t, f.alpha.get(kcpapi.LogicalCluster, "id1", "cluster"))
 }
 
 // An orphan shows a sign of life between the look and the deletion, if only in its status: it stays.
 func TestRepairLeavesWhatChanges(t *testing.T) {
 	f := torn(t)
 	f.Actions = []backup.Action{backup.DeleteOrphan}
-	f.alpha.meanwhile = func(o *unstructured.Unstructured) {
-		o.SetResourceVersion("2")
-		o.Object["status"] = map[string]any{"phase": "Initializing"}
+	f.alpha.meanwhile = func() {
+		f.alpha.Patch("id2", pathOf(kcpapi.LogicalCluster), "", "cluster", map[string]any{"status": map[string]any{"phase": "Initializing"}})
 	}
 	err := f.Run(t.Context())
 	require.ErrorContains(t, err, "root:orphan: LogicalCluster/cluster in id2 was changed after this run read it")
 	require.Equal(t, clierr.Conflict, clierr.Code(err))
-	require.Contains(t, f.alpha.objects, pathOf(kcpapi.LogicalCluster, "id2", "cluster"))
+	require.NotNil(t, f.alpha.get(kcpapi.LogicalCluster, "id2", "cluster"))
 }
 
 // An adoption that ended after the Workspace was created continues.
 func TestAdoptionContinues(t *testing.T) {
 	f := torn(t)
 	f.Actions = []backup.Action{backup.Adopt}
-	owner := pathOf(kcpapi.LogicalCluster, "id2", "cluster")
+	owner := "/clusters/id2/" + pathOf(kcpapi.LogicalCluster) + "/cluster"
 	f.alpha.fails[owner] = http.StatusForbidden
 	require.ErrorContains(t, f.Run(t.Context()), "root:orphan")
-	require.Contains(t, f.root.objects, pathOf(kcpapi.Workspace, "root", "orphan"))
+	require.NotNil(t, f.root.get(kcpapi.Workspace, "root", "orphan"))
 	delete(f.alpha.fails, owner)
 	require.Equal(t, []string{"WithoutLogicalCluster root:missing", "WithoutWorkspace root:orphan"}, f.found(t))
 	require.NoError(t, f.Run(t.Context()))
@@ -269,18 +217,17 @@ func TestRepairDeletesNoCopy(t *testing.T) {
 		"OnTwoShards root:orphan", "WithoutLogicalCluster root:missing", "WithoutWorkspace root:orphan",
 	}, f.found(t))
 	require.NoError(t, f.Run(t.Context()))
-	place := pathOf(kcpapi.LogicalCluster, "id2", "cluster")
-	require.Contains(t, f.root.objects, place)
-	require.Contains(t, f.alpha.objects, place)
+	require.NotNil(t, f.root.get(kcpapi.LogicalCluster, "id2", "cluster"))
+	require.NotNil(t, f.alpha.get(kcpapi.LogicalCluster, "id2", "cluster"))
 
-	delete(f.root.objects, place)
-	notes := f.alpha.objects[place].GetAnnotations()
-	notes["internal.kcp.io/migrating"] = "root:another-migration"
-	f.alpha.objects[place].SetAnnotations(notes)
+	f.root.Delete("id2", pathOf(kcpapi.LogicalCluster), "", "cluster")
+	f.alpha.Patch("id2", pathOf(kcpapi.LogicalCluster), "", "cluster", map[string]any{
+		"metadata": map[string]any{"annotations": map[string]any{"internal.kcp.io/migrating": "root:another-migration"}},
+	})
 	f.found(t)
 	err := f.Run(t.Context())
 	require.ErrorContains(t, err, "root:orphan is being moved to another shard; nothing was changed")
-	require.Contains(t, f.alpha.objects, place)
+	require.NotNil(t, f.alpha.get(kcpapi.LogicalCluster, "id2", "cluster"))
 }
 
 // A shard that does not answer, or does not serve Workspaces, could have what is not found.
@@ -309,8 +256,6 @@ func TestWhatIsInBetweenIsNoTear(t *testing.T) {
 	connect := f.Reader.Connect
 	f.Reader.Connect = func(c *topology.Component) (*kcp.Client, error) {
 		if reads++; reads == 3 { // the second reading begins
-			f.root.mu.Lock()
-			defer f.root.mu.Unlock()
 			f.root.workspace("orphan", "w2", "id2")
 		}
 		return connect(c)
