@@ -131,7 +131,7 @@ func (o *downOptions) run(ctx context.Context) error {
 	return o.removeContexts(ctx, contexts)
 }
 
-// purgeScope is what a purge deletes besides objects. It is empty without --purge.
+// purgeScope returns the data that a purge deletes besides objects. It is empty without --purge.
 func (o *downOptions) purgeScope(ctx context.Context, s *session) ([]string, error) {
 	if !o.purge {
 		return nil, nil

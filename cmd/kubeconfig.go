@@ -292,7 +292,8 @@ func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pk
 	err = client.BindRoles(ctx, workspace, "kcpctl-user-"+o.user, mintedGroup(o.user), o.clusterRoles,
 		render.WorkspaceLabels(s.topology.Name, state.Installation.ID))
 	if apierrors.IsForbidden(err) { // the answer of kcp for a workspace that does not exist
-		return clierr.New(clierr.Failed, "check --workspace: kubectl get workspaces lists those in the current workspace",
+		return clierr.New(clierr.Failed,
+			"check --workspace: kubectl get workspaces lists the workspaces in the current one",
 			"workspace %s does not exist, or is not ready: %w", workspace, err)
 	}
 	return err

@@ -227,8 +227,8 @@ func (s *stillness) reached(version string) bool {
 	return true
 }
 
-// BindRoles binds cluster roles to a group in a workspace, with one ClusterRoleBinding <name>-<role> for each, which has
-// labels. It also binds the role that lets the group enter the workspace: without it, kcp refuses all requests there.
+// BindRoles binds cluster roles to a group in a workspace: one ClusterRoleBinding <name>-<role> for each, with labels.
+// It also binds the role that lets the group enter the workspace: without it, kcp refuses all requests there.
 func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string,
 	labels map[string]string) error {
 	bindings := c.workspace(path).Resource(kind.ClusterRoleBinding.GVR())

@@ -156,8 +156,8 @@ func (b *objects) agentOf(export string) *v1alpha1.Agent {
 	return nil
 }
 
-// userRoles adds the bindings of the cluster roles of a kubeconfig, in its workspace, and of the role that lets its user
-// enter it: without that, kcp refuses all requests there.
+// userRoles adds the bindings of the cluster roles of a kubeconfig, in its workspace, and of the role that lets its
+// user enter it: without that role, kcp refuses all requests there.
 func (b *objects) userRoles() {
 	roles := b.c.Access.ClusterRoles
 	if len(roles) > 0 {

@@ -163,7 +163,7 @@ func TestReplaceMemberDisarmsAfterAnInterruption(t *testing.T) {
 	})
 }
 
-// An alarm of a member that this command has not removed stays: somebody else has removed it, or it names none.
+// An alarm of a member that this command has not removed stays: a user has removed it, or it names none.
 func TestReplaceMemberKeepsAlarmsOfOthers(t *testing.T) {
 	withMembers(t, threeMembers, func(t *testing.T, w *memberWorld) {
 		w.etcd.Raise(etcd.AlarmCorrupt, 1)

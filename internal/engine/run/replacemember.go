@@ -29,8 +29,8 @@ const (
 	stepJoin    = "join"
 )
 
-// envRemoved has the IDs of the members that a replacement removes, next to the variables that hold the start of members.
-// etcd ignores it.
+// envRemoved has the IDs of the members that a replacement removes, next to the variables that hold the start of
+// members. etcd ignores it.
 const envRemoved = "KCPCTL_REMOVED_MEMBERS"
 
 // noMember is not the index of any member.
@@ -240,8 +240,8 @@ func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
 }
 
 // disarmRemoved disarms the alarms that the data of removed members is corrupt: the others refuse all writes until
-// then. All other alarms are kept: one that names no member can be about any of them, and one of a member that somebody
-// else has removed is theirs to judge. So is a member that an interrupted run meant to remove and that is still there.
+// then. All other alarms are kept: one that names no member can be about any of them, an administrator who has removed
+// another member has to judge its alarm, and a member that an interrupted run meant to remove can still be there.
 func disarmRemoved(ctx context.Context, client *etcd.Client, removed []string) error {
 	status, err := client.Status(ctx)
 	if err != nil {

@@ -65,8 +65,8 @@ type change struct {
 	items []plan.Item
 	// aliases are the additional Services among its changes. They are applied when it serves, because clients use them.
 	aliases []plan.Item
-	// grants are the rights in kcp of the user of a kubeconfig. They are applied when kcp serves: the kubeconfig does not
-	// wait for that, and may be what creates the workspace.
+	// grants are the rights in kcp of the user of a kubeconfig. They are applied when kcp serves. The kubeconfig does
+	// not wait for that: its user may create the workspace.
 	grants []plan.Item
 	// isNew means that the component does not run yet, rolls that a running component is changed.
 	isNew, rolls bool

@@ -240,7 +240,7 @@ func TestClusterRolesOfAKubeconfig(t *testing.T) {
 	})
 }
 
-// A binding of somebody else is not overwritten, and not waited for.
+// A binding of another user is not overwritten, and not waited for.
 func TestClusterRolesOfAKubeconfigConflict(t *testing.T) {
 	inWorld(t, full, func(t *testing.T, w *world) {
 		calls := 0

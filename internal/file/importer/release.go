@@ -13,8 +13,8 @@ type releaseKind struct {
 	// name is the field with the name of the chart, version the field with its version, and values the field with its
 	// values.
 	name, version, values string
-	// namespace is the field with the namespace of the installation. Without it, the installation is in the namespace of
-	// the object if inOwn is set, and otherwise in one that the object does not say.
+	// namespace is the field with the namespace of the installation. Without it, the installation is in the namespace
+	// of the object if inOwn is set, and otherwise in one that the object does not say.
 	namespace string
 	inOwn     bool
 	// others are fields with further values, which import does not read.

@@ -269,13 +269,13 @@ func seekTail(f *os.File, n int64) error {
 
 const (
 	lastLines = 8
-	// traceLines is how far before the end a panic is searched for.
+	// traceLines is the number of lines before the end in which a panic is searched for.
 	traceLines = 400
 	// lastBytes keeps reports of long lines short.
 	lastBytes = 4 << 10
 )
 
-// lastLog returns the last lines of a process's log, or those of the panic with whose stack trace it ends.
+// lastLog returns the last lines of a process's log, or the lines of the panic if it ends with a stack trace.
 func (l *Layout) lastLog(name string) []string {
 	f, err := os.Open(l.logFile(name))
 	if err != nil {

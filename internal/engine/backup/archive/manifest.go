@@ -236,7 +236,7 @@ func IsName(name string) bool {
 	return err == nil
 }
 
-// Delete deletes a backup: first the manifest, so that an interruption leaves an incomplete one. It deletes nothing of a
+// Delete deletes a backup: first the manifest, so that an interruption leaves an incomplete one. It does not delete a
 // backup in a directory if a part of it is a symbolic link.
 func Delete(ctx context.Context, from Target, name string) error {
 	if d, ok := from.(directory); ok {

@@ -158,8 +158,8 @@ func list(ctx context.Context, dir fs.FS, prefix string) ([]Entry, error) {
 	return out, err
 }
 
-// owned fails if a backup, or something in it, is a symbolic link: kcpctl has not created the link, and what it leads to
-// would be deleted through it, or would remain unnoticed.
+// owned fails if a backup, or a part of it, is a symbolic link: kcpctl has not created the link, and files would be
+// deleted through it, or would remain unnoticed.
 func (d directory) owned(name string) error {
 	p, err := d.path(name)
 	if err != nil {
