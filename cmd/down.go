@@ -92,11 +92,7 @@ func (o *downOptions) run(ctx context.Context) error {
 		found = s.tenants(ctx, clusters...)
 		o.printTenants(found)
 	}
-	scope, err := o.purgeScope(ctx, s)
-	if err != nil {
-		return err
-	}
-	if len(objects) == 0 && len(scope) == 0 {
+	if len(objects) == 0 && !o.purge {
 		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n",
 			s.topology.Name, s.runtime.Where())
 		return nil
@@ -108,7 +104,7 @@ func (o *downOptions) run(ctx context.Context) error {
 	if found != nil {
 		down.Tenants = found
 	}
-	if err := o.announce(ctx, s, known, len(objects), scope); err != nil {
+	if err := o.announce(ctx, s, known, len(objects)); err != nil {
 		return err
 	}
 	yes, err := removal{
@@ -129,14 +125,6 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	return o.removeContexts(ctx, contexts)
-}
-
-// purgeScope returns the data that a purge deletes besides objects. It is empty without --purge.
-func (o *downOptions) purgeScope(ctx context.Context, s *session) ([]string, error) {
-	if !o.purge {
-		return nil, nil
-	}
-	return s.runtime.PurgeScope(ctx)
 }
 
 // printTenants lists what workspaces run in physical clusters, if there is something, and how to remove it.
@@ -163,9 +151,7 @@ func writableRecord(ctx context.Context, s *session) (*record.Record, error) {
 
 // announce refuses to remove an installation of which it is not known that it is the one of the setup file. It names
 // what a purge deletes, and where.
-func (o *downOptions) announce(
-	ctx context.Context, s *session, known *record.Record, objects int, scope []string,
-) error {
+func (o *downOptions) announce(ctx context.Context, s *session, known *record.Record, objects int) error {
 	if s.topology.Installation() != "" && known.Empty() {
 		state, err := s.store().Load(ctx)
 		if err == nil {
@@ -177,6 +163,10 @@ func (o *downOptions) announce(
 	}
 	if !o.purge {
 		return nil
+	}
+	scope, err := s.runtime.PurgeScope(ctx)
+	if err != nil {
+		return err
 	}
 	w := o.env.Streams.Err
 	fmt.Fprintf(w, "down --purge deletes %s of kcp %q, installation %s, and:\n",
