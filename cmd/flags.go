@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"path/filepath"
 	"regexp"
@@ -267,8 +268,11 @@ func (p *period) String() string {
 
 func (p *period) Set(text string) error {
 	d, err := time.ParseDuration(text)
-	if err != nil || d < 0 {
-		return fmt.Errorf("invalid duration %q: use one such as 30s, 10m or 8h", text)
+	if err != nil {
+		return err
+	}
+	if d < 0 {
+		return errors.New("must not be negative")
 	}
 	*p = period(d)
 	return nil

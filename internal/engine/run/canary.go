@@ -68,7 +68,7 @@ func (cs *canaries) extend(graph map[node][]node, all *changes) {
 	all.refresh(graph, root)
 	var rolled []node
 	for n := range graph {
-		if all.of[n.component].rolls && !n.component.Kind().Tenant() {
+		if ch := all.of[n.component]; ch.rolls && !ch.Kind.Tenant() && len(ch.grants) == 0 {
 			rolled = append(rolled, n)
 		}
 	}

@@ -240,8 +240,8 @@ func (r *ReplaceMember) remove(ctx context.Context, known []etcd.Member) error {
 }
 
 // disarmRemoved disarms the alarms that the data of removed members is corrupt: the others refuse all writes until
-// then. All other alarms are kept: one that names no member can be about any of them, members that an administrator
-// removed need the judgement of that person, and a member that an interrupted run meant to remove can still be there.
+// then. All other alarms are kept: one that names no member can be about any of them, the alarm of a member
+// that an administrator removed is theirs to judge, and a member that an interrupted run meant to remove can be there.
 func disarmRemoved(ctx context.Context, client *etcd.Client, removed []string) error {
 	status, err := client.Status(ctx)
 	if err != nil {

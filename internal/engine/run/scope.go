@@ -164,12 +164,14 @@ func together(a, b *topology.Component) bool {
 }
 
 // serial returns the components that roll, in the order in which they do: servers of virtual workspaces before the
-// front-proxies, whose roll clients notice most.
+// front-proxies, whose roll clients notice most, and users with rights in a workspace after the workspaces.
 func (cs *changes) serial() []*change {
-	var out, proxies, tenants []*change
+	var out, proxies, tenants, granted []*change
 	for _, ch := range cs.all {
 		switch {
 		case !ch.rolls || ch.early:
+		case len(ch.grants) > 0:
+			granted = append(granted, ch)
 		case ch.Kind.Tenant():
 			tenants = append(tenants, ch)
 		case ch.Kind == topology.FrontProxy:
@@ -180,7 +182,7 @@ func (cs *changes) serial() []*change {
 			out = append(out, ch)
 		}
 	}
-	return slices.Concat(out, proxies, tenants)
+	return slices.Concat(out, proxies, tenants, granted)
 }
 
 func isNewNamespace(it plan.Item) bool {

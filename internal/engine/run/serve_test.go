@@ -209,6 +209,7 @@ func TestCanaryCanBeSkipped(t *testing.T) {
 
 // The kubeconfig itself does not wait for kcp, and its bindings go when its entry goes.
 func TestClusterRolesOfAKubeconfig(t *testing.T) {
+	const enter = "root:team demo:kubeconfig:ops:" + topology.AccessRole
 	inWorld(t, full, func(t *testing.T, w *world) {
 		refusals := 0
 		w.rt.On("Apply kubeconfig/ops", func() error {
@@ -230,13 +231,30 @@ func TestClusterRolesOfAKubeconfig(t *testing.T) {
 				require.Equal(t, "kcpctl:demo:kubeconfig:ops", it.Want.Object["subjects"].([]any)[0].(map[string]any)["name"])
 			}
 		}
-		require.Equal(t, []string{"root:team demo:kubeconfig:ops:edit", "root:team demo:kubeconfig:ops:view"}, placed())
+		require.Equal(t, []string{"root:team demo:kubeconfig:ops:edit", enter, "root:team demo:kubeconfig:ops:view"}, placed())
 		require.Contains(t, w.of("kubeconfig/ops"), "running no such workspace")
 		require.Equal(t, 3, refusals, "its Secret is applied before its bindings, which are applied again")
 		w.up.Topology = topologytest.Build(t, strings.Replace(full, "[view, edit]", "[view]", 1))
 		w.rt.Becomes(w.up.Topology)
 		require.Equal(t, "demo:kubeconfig:ops:edit", w.mustRun(t).Plan.Deletions()[0].Name)
-		require.Equal(t, []string{"root:team demo:kubeconfig:ops:view"}, placed())
+		require.Equal(t, []string{enter, "root:team demo:kubeconfig:ops:view"}, placed())
+	})
+}
+
+// The workspace of the bindings can be one of the setup, which is created by the same run.
+func TestClusterRolesAreBoundInAWorkspaceOfTheSetup(t *testing.T) {
+	inWorld(t, full+"  workspaces: [{name: team}]\n", func(t *testing.T, w *world) {
+		w.up.Options.Timeout = time.Hour // without a limit, the run would not end
+		created, calls := false, 0
+		w.rt.On("Apply workspace/root:team", func() error { created = true; return nil })
+		w.rt.On("Apply kubeconfig/ops", func() error {
+			if calls++; calls > 1 && !created {
+				return errors.New("no such workspace")
+			}
+			return nil
+		})
+		w.mustRun(t)
+		require.True(t, created)
 	})
 }
 

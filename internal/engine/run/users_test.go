@@ -24,9 +24,7 @@ const (
 // user returns the user with the rights of the syncer of a cluster in kcp, or "".
 func (w *world) user(t *testing.T, name string) string {
 	t.Helper()
-	all, err := w.rt.Objects(t.Context())
-	require.NoError(t, err)
-	for _, it := range all {
+	for _, it := range w.rt.InWorkspaces() {
 		if it.Workspace == "root:compute" && it.Kind == "ClusterRoleBinding" && it.Name == name {
 			subjects, _, _ := unstructured.NestedSlice(it.Live.Object, "subjects")
 			require.Len(t, subjects, 1)

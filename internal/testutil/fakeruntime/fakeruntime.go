@@ -348,6 +348,14 @@ func (r *Runtime) Objects(context.Context) ([]plan.Item, error) {
 		func(it plan.Item) bool { return it.Workspace != "" && !topology.IsKubernetes(it.Workspace) }), nil
 }
 
+// InWorkspaces returns what was applied to workspaces of kcp.
+func (r *Runtime) InWorkspaces() []plan.Item {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.DeleteFunc(r.sorted(),
+		func(it plan.Item) bool { return it.Workspace == "" || topology.IsKubernetes(it.Workspace) })
+}
+
 func (r *Runtime) sorted() []plan.Item {
 	var out []plan.Item
 	for _, it := range r.live {
