@@ -18,7 +18,7 @@ func TestDurationsAreNotNegative(t *testing.T) {
 		c.Flags().VisitAll(func(f *pflag.Flag) {
 			if f.Value.Type() == "duration" {
 				n++
-				require.ErrorContains(t, f.Value.Set("-5m"), "must not be negative", "%s --%s", c.CommandPath(), f.Name)
+				require.Error(t, f.Value.Set("-5m"), "%s --%s", c.CommandPath(), f.Name)
 				require.NoError(t, f.Value.Set("5m"))
 			}
 		})
