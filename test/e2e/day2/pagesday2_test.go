@@ -83,7 +83,7 @@ func TestPageImport(t *testing.T) {
 
 // TestPageAgents runs the agent on this machine, without a cluster.
 func TestPageAgents(t *testing.T) {
-	p := framework.NewLocalTypist(t, "agent", "demo")
+	p := framework.NewLocalTypist(t, "agent", "agent")
 	require.NoError(t, os.Symlink(filepath.Join(framework.Given(t, "E2E_AGENT_BIN_DIR"), "api-syncagent"), filepath.Join(p.Dir, "bin", "api-syncagent")))
 	require.NoError(t, os.WriteFile(filepath.Join(p.Dir, "widget.yaml"),
 		[]byte("apiVersion: services.example.com/v1\nkind: Widget\nmetadata: {name: mine}\nspec: {size: 1}\n"), 0o600))
