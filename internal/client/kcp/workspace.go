@@ -228,11 +228,11 @@ func (s *stillness) reached(version string) bool {
 }
 
 // BindRoles binds cluster roles to a group in a workspace: one ClusterRoleBinding <name>-<role> for each, with labels.
-// It also binds the role that lets the group enter the workspace: without it, kcp refuses all requests there.
+// It also binds the role that lets the group enter the workspace.
 func (c *Client) BindRoles(ctx context.Context, path, name, group string, roles []string,
 	labels map[string]string) error {
 	bindings := c.workspace(path).Resource(kind.ClusterRoleBinding.GVR())
-	for _, role := range append([]string{topology.AccessRole}, roles...) {
+	for _, role := range topology.WithAccess(roles) {
 		b := &unstructured.Unstructured{Object: map[string]any{
 			"apiVersion": "rbac.authorization.k8s.io/v1",
 			"kind":       "ClusterRoleBinding",

@@ -156,15 +156,10 @@ func (b *objects) agentOf(export string) *v1alpha1.Agent {
 	return nil
 }
 
-// userRoles adds the bindings of the cluster roles of a kubeconfig, in its workspace, and of the role that lets its
-// user enter it: without that role, kcp refuses all requests there.
+// userRoles adds the bindings of the cluster roles of a kubeconfig, in its workspace.
 func (b *objects) userRoles() {
-	roles := b.c.Access.ClusterRoles
-	if len(roles) > 0 {
-		roles = append([]string{topology.AccessRole}, roles...)
-	}
 	group := []rbacv1.Subject{{APIGroup: rbacv1.GroupName, Kind: rbacv1.GroupKind, Name: pki.KubeconfigGroup(b.c)}}
-	for _, role := range roles {
+	for _, role := range topology.WithAccess(b.c.Access.ClusterRoles) {
 		b.addIn(b.c.Access.Workspace, roleBindingTemplate,
 			inWorkspace{Name: b.c.KubeconfigBinding(role), Role: role, Subjects: group})
 	}

@@ -2,6 +2,7 @@ package topology
 
 import (
 	"maps"
+	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
@@ -47,6 +48,15 @@ func (c *Component) AccessBinding() string { return c.Setup + ":access" }
 
 // RoleName returns the name of the ClusterRole and the ClusterRoleBinding of an access.
 func (c *Component) RoleName(access string) string { return c.Setup + ":role:" + access }
+
+// WithAccess returns roles of a user in a workspace, and the role that lets the user enter it: without that role, kcp
+// refuses all requests there. No roles remain none.
+func WithAccess(roles []string) []string {
+	if len(roles) == 0 || slices.Contains(roles, AccessRole) {
+		return roles
+	}
+	return append([]string{AccessRole}, roles...)
+}
 
 // KubeconfigBinding returns the name of the ClusterRoleBinding that gives a role to the user of a kubeconfig.
 func (c *Component) KubeconfigBinding(role string) string {
