@@ -107,6 +107,10 @@ func TestPageOperations(t *testing.T) {
 		s.Write(t, p.Text+strings.Replace(olderSetup, "name: alpha", "name: alpha, "+verbose, 1)+"  rootShard: {"+verbose+"}\n")
 		s.Up(t, "--only", "shard/alpha")
 	}
+	p.Before["kcpctl up --local --write-installation"] = func(t *testing.T) {
+		p.Kcpctl(t, "down", "--yes", "--purge").OK(t)
+		p.Write(t, p.Text)
+	}
 	p.Types(t, "docs/operations.md", "local")
 }
 

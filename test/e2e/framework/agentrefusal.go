@@ -24,6 +24,9 @@ func (a *Agents) MayNot(t *testing.T) {
 	kubeconfig := a.Service.As(t, user)[1]
 	if !strings.Contains(a.Service.Kubectl("get", "namespaces", "--output", "name").Run(t.Context(), t).OK(t).Stdout, a.Service.Namespace) {
 		a.Service.MakeNamespace(t)
+		defer func() { // down keeps what it has not created
+			a.Service.Kubectl("delete", "namespace", a.Service.Namespace).Run(t.Context(), t).OK(t)
+		}()
 	}
 	binding := []string{"rolebinding", "e2e-admin", "--namespace", a.Service.Namespace}
 	create := append(append([]string{"create"}, binding...), "--clusterrole=admin", "--serviceaccount="+user+":user")
