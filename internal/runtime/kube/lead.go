@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/lease"
 )
 
@@ -25,8 +26,12 @@ type Lead struct {
 	Notify          cluster.Notify
 }
 
-// Run waits until this process holds the Lease, and runs a function while it does. It fails if the Lease is lost:
-// another process may have taken over.
+// leadInterval is the time before a process that has lost the Lease tries to get it again, if that has failed.
+const leadInterval = 5 * time.Second
+
+// Run waits until this process holds the Lease, and runs a function while it does. The function is called again if the
+// Lease is lost and this process gets it again: nothing may start the process again after the machine has slept, or
+// after the API server was away.
 func (l Lead) Run(ctx context.Context, f func(context.Context) error) error {
 	d, err := dynamic.NewForConfig(l.Config)
 	if err != nil {
@@ -46,15 +51,26 @@ func (l Lead) Run(ctx context.Context, f func(context.Context) error) error {
 	k := lease.Locker{Cluster: cl, Setup: l.Name, Name: l.Name, Holder: l.Holder, Wait: true, Now: l.Now,
 		Notify: l.Notify}
 	lock, err := k.Acquire(ctx)
-	if err != nil {
+	for err == nil {
+		err = f(lock.Context())
+		lost := context.Cause(lock.Context())
+		lock.Release(context.WithoutCancel(ctx))
+		if !errors.Is(lost, lease.ErrLost) {
+			return err
+		}
+		l.Notify("%v: waiting for it", lost)
+		lock, err = l.again(ctx, k)
+	}
+	return err
+}
+
+// again acquires the Lease. It retries until the context ends.
+func (l Lead) again(ctx context.Context, k lease.Locker) (*lease.Lock, error) {
+	var lock *lease.Lock
+	report := func(reason string) { l.Notify("%s: retrying", reason) }
+	err := poll.UntilWorks(ctx, leadInterval, report, func() (err error) {
+		lock, err = k.Acquire(ctx)
 		return err
-	}
-	defer lock.Release(context.WithoutCancel(ctx))
-	if err := f(lock.Context()); err != nil {
-		return err
-	}
-	if cause := context.Cause(lock.Context()); errors.Is(cause, lease.ErrLost) {
-		return cause
-	}
-	return nil
+	})
+	return lock, err
 }

@@ -37,12 +37,19 @@ func TestLead(t *testing.T) {
 	require.True(t, ran)
 	require.Empty(t, holder(), "the Lease is given back")
 
-	err := lead.Run(t.Context(), func(ctx context.Context) error {
+	calls := 0
+	require.NoError(t, lead.Run(t.Context(), func(ctx context.Context) error {
+		if calls++; calls == 2 {
+			require.Equal(t, "here/1@/ann", holder())
+			return nil
+		}
 		s.Apply(t, "root:compute", leasesPath, `{kind: Lease, metadata: {name: controller, namespace: default}, spec: {holderIdentity: there/2@/bob}}`)
 		<-ctx.Done()
-		return nil
-	})
-	require.ErrorIs(t, err, lease.ErrLost, "another process has taken it")
+		require.ErrorIs(t, context.Cause(ctx), lease.ErrLost, "another process has taken it")
+		s.Delete("root:compute", leasesPath, "default", "controller")
+		return ctx.Err()
+	}))
+	require.Equal(t, 2, calls, "it works again")
 }
 
 // A server is not one of a kubeconfig of the user: kubectl has no context for it.

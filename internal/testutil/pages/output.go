@@ -16,7 +16,7 @@ var varies = []struct {
 	{regexp.MustCompile(`\d{4}-\d{2}-\d{2}`), "<date>"},
 	{regexp.MustCompile(`\b(?:\d+(?:\.\d+)?(?:ms|[smhdy]))+\b`), "<duration>"},
 	{regexp.MustCompile(`\bsha256:[0-9a-f]{16,64}\b`), "<fingerprint>"},
-	{regexp.MustCompile(`\b[0-9a-f]{16}\b`), "<id>"},
+	{regexp.MustCompile(`\b[0-9a-f]{14,16}\b`), "<id>"},
 	{regexp.MustCompile(`[~/][^ ,]*/kcpctl/demo\b`), "<state directory>"},
 	{regexp.MustCompile(`\b[a-z]+@[\w.-]+`), "<user>"},
 	{regexp.MustCompile(`\bv\d+\.\d+\.\d+-\d+-g[0-9a-f]+(?:-dirty)?\b`), "<version>"},

@@ -28,7 +28,7 @@ func TestPageClusterOperations(t *testing.T) {
 	p.Up(t)
 	p.Before["kcpctl etcd members"] = func(t *testing.T) { loseMember(t, p, "demo-etcd-root-1") }
 	// Any member can be the leader, and the reason depends on the time.
-	p.Varies = []string{`([0-9a-f]{16} +)(yes|no)`, "${1}LEADER", `no: .*`, "no: REASON", `(LEADER +no +)-`, "${1}3Mi"}
+	p.Varies = []string{`([0-9a-f]{14,16} +)(yes|no)`, "${1}LEADER", `no: .*`, "no: REASON", `(LEADER +no +)-`, "${1}3Mi"}
 	p.Types(t, "docs/operations.md", "cluster")
 }
 
