@@ -278,8 +278,8 @@ func currentKubeconfig(secret *unstructured.Unstructured) []byte {
 	return raw
 }
 
-// Objects returns everything that down removes: also the objects on physical clusters, because they are not part of the
-// data of kcp.
+// Objects returns everything that belongs to the setup: also the objects on physical clusters, because they are not part
+// of the data of kcp. Only down deletes them: a run that finishes with these items leaves them as they are.
 func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	all, err := r.Runtime.Objects(ctx)
 	if err != nil {
@@ -304,12 +304,12 @@ func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 		case errors.Is(err, errNoCluster):
 			continue
 		case cannotAnswer(ref, err), errors.As(err, new(configError)):
-			all = append(all, plan.Item{Ref: ref, Component: placed.Component,
-				Action: plan.Delete}) // its deletion fails with the reason
+			// Its deletion fails with the reason.
+			all = append(all, plan.Item{Ref: ref, Component: placed.Component, Action: plan.Unchanged})
 		case err != nil:
 			return nil, fmt.Errorf("read %s: %w", ref, err)
 		case live != nil && s.owns(live):
-			all = append(all, plan.Item{Ref: ref, Component: placed.Component, Action: plan.Delete, Live: live})
+			all = append(all, plan.Item{Ref: ref, Component: placed.Component, Action: plan.Unchanged, Live: live})
 		}
 	}
 	return all, nil

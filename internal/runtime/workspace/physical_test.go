@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"sync"
 	"testing"
@@ -349,6 +350,9 @@ func TestDownHasNoObjectsInWorkspaces(t *testing.T) {
 	all, err := rt.Objects(t.Context())
 	require.NoError(t, err)
 	require.Len(t, all, 3, "accounts, and not the namespace, which setups share")
+	before := maps.Clone(f.objects)
+	require.NoError(t, rt.Finish(t.Context(), &plan.Plan{Items: all}, known, plan.Applied{}))
+	require.Equal(t, before, f.objects, "moves and the removal of shards finish with these items, and keep them")
 	for _, it := range all {
 		require.True(t, it.Workspace == "" || topology.IsKubernetes(it.Workspace), it.Ref)
 	}
