@@ -171,7 +171,6 @@ const (
 	ReasonHeartbeatMissed    = "HeartbeatMissed"
 	ReasonSyncerNotRunning   = "SyncerNotRunning" // no heartbeat ever
 	ReasonUnauthorized       = "Unauthorized"
-	ReasonForbidden          = "Forbidden"
 	ReasonUnreachable        = "Unreachable"
 	ReasonKubeconfigInvalid  = "KubeconfigInvalid"
 	ReasonDuplicateCluster   = "DuplicateCluster" // another Cluster is the same physical cluster

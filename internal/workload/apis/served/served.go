@@ -1,6 +1,6 @@
-// Package served has the APIs of a cluster that the controller cannot read, as ConfigMaps in the compute workspace: one
-// for each API. The syncer of the cluster writes them, and the controller reads them as the input of someone else: it
-// limits their sizes, and checks what they claim. Objects in, objects out.
+// Package served has the APIs of a cluster, as ConfigMaps in the compute workspace: one for each API. The syncer of the
+// cluster writes them, and the controller reads them as the input of someone else: it limits their sizes, and checks
+// what they claim. Objects in, objects out.
 package served
 
 import (
@@ -69,23 +69,12 @@ func Encode(a API) ([]byte, error) {
 	return content, err
 }
 
-// Fits returns why the controller does not read an API of a cluster: it is too large.
-func Fits(a API) error {
-	_, err := marshal(a)
-	return err
-}
-
-func marshal(a API) ([]byte, error) {
+func encode(a API) ([]byte, error) {
 	raw, err := json.Marshal(a)
 	if err != nil {
 		return nil, fmt.Errorf("encode: %w", err)
 	}
-	return raw, checkSize(raw)
-}
-
-func encode(a API) ([]byte, error) {
-	raw, err := marshal(a)
-	if err != nil {
+	if err := checkSize(raw); err != nil {
 		return nil, err
 	}
 	var out bytes.Buffer
@@ -139,10 +128,10 @@ func IsOf(configMap *unstructured.Unstructured, cluster types.UID) bool {
 }
 
 // Decode reads the ConfigMap of an API. It fails if the content is too large, or not what a syncer writes.
-func Decode(gr schema.GroupResource, configMap *unstructured.Unstructured) (out API, hash string, err error) {
-	text, _, err := unstructured.NestedString(configMap.Object, "binaryData", key)
-	if err != nil || text == "" {
-		return out, "", fmt.Errorf("it has no key %s", key)
+func Decode(gr schema.GroupResource, configMap *unstructured.Unstructured) (out API, err error) {
+	text := textOf(configMap)
+	if text == "" {
+		return out, fmt.Errorf("it has no key %s", key)
 	}
 	raw, err := decompress(text)
 	if err == nil {
@@ -152,10 +141,20 @@ func Decode(gr schema.GroupResource, configMap *unstructured.Unstructured) (out 
 		err = out.check(gr)
 	}
 	if err != nil {
-		return API{}, "", fmt.Errorf("key %s: %w", key, err)
+		return API{}, fmt.Errorf("key %s: %w", key, err)
 	}
-	sum := sha256.Sum256(raw)
-	return out, hex.EncodeToString(sum[:16]), nil
+	return out, nil
+}
+
+// Hash identifies the content of a ConfigMap. It does not unpack it.
+func Hash(configMap *unstructured.Unstructured) string {
+	sum := sha256.Sum256([]byte(textOf(configMap)))
+	return hex.EncodeToString(sum[:16])
+}
+
+func textOf(configMap *unstructured.Unstructured) string {
+	text, _, _ := unstructured.NestedString(configMap.Object, "binaryData", key)
+	return text
 }
 
 func decompress(text string) ([]byte, error) {

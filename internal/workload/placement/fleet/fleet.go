@@ -40,7 +40,7 @@ func Since(c *api.Cluster) time.Time {
 // never asked. The workloads there can run.
 func IsRefused(reason string) bool {
 	switch reason {
-	case api.ReasonUnauthorized, api.ReasonForbidden, api.ReasonKubeconfigInvalid:
+	case api.ReasonUnauthorized, api.ReasonKubeconfigInvalid:
 		return true
 	}
 	return isOther(reason)
@@ -53,7 +53,9 @@ func isOther(reason string) bool {
 }
 
 // wentAway reports whether a cluster with this reason was ready before, and its signals stopped.
-func wentAway(reason string) bool { return reason != api.ReasonSyncerNotRunning && !isOther(reason) }
+func wentAway(reason string) bool {
+	return reason != api.ReasonSyncerNotRunning && reason != api.ReasonSchemasUnreadable && !isOther(reason)
+}
 
 func notReady(c *api.Cluster) *metav1.Condition {
 	if r := meta.FindStatusCondition(c.Status.Conditions, api.ConditionReady); r != nil &&

@@ -95,7 +95,7 @@ func TestAClusterThatIsLostAloneIsEvicted(t *testing.T) {
 
 func TestClustersThatOnlyRefuseAreNotEvicted(t *testing.T) {
 	for _, reason := range []string{
-		api.ReasonUnauthorized, api.ReasonForbidden, api.ReasonKubeconfigInvalid, api.ReasonDuplicateCluster, api.ReasonClusterReplaced, api.ReasonOtherSetup,
+		api.ReasonUnauthorized, api.ReasonKubeconfigInvalid, api.ReasonDuplicateCluster, api.ReasonClusterReplaced, api.ReasonOtherSetup,
 	} {
 		w := newWorld("c1 c2 c3")
 		w.set("c1", reason)

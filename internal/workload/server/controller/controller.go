@@ -97,10 +97,11 @@ func newController(o Options, w *workspace) *controller {
 	c.roots = roots.New(roots.Options{KCP: o.KCP, Workspace: o.Workspace, Setup: o.Setup,
 		Now: o.Now}) // its queues end when it has run
 	c.reports = &reports{workspace: w, apis: o.APIs, now: o.Now, every: o.every}
-	c.members = &members{workspace: w, Options: o, changed: c.wake.Send, of: map[string]*member{},
-		connections: map[string]connection{}, reports: c.reports}
+	c.members = &members{workspace: w, Options: o, of: map[string]*member{}, connections: map[string]connection{},
+		reports: c.reports}
+	c.reports.push = c.members.uid
 	c.policies = &policies{workspace: w, written: map[string]policy{}}
-	c.publisher = &publisher{workspace: w, Options: o, members: c.members, policies: c.policies,
+	c.publisher = &publisher{workspace: w, Options: o, reports: c.reports, policies: c.policies,
 		bound: c.roots.Bound}
 	return c
 }
@@ -181,7 +182,7 @@ func (c *controller) pass(ctx context.Context) time.Duration {
 	clusters := c.clusters(ctx)
 	ids := identities{clusters, c.uid}
 	c.leaves = sync.OnceValue(c.roots.LeavesByCluster)
-	c.members.update(ctx, ids)
+	c.members.update(ctx, clusters)
 	c.evaluate(clusters)
 	if err := c.reports.read(ctx, clusters, c.verdicts); err != nil && ctx.Err() == nil {
 		log.Error(err, "Cannot read what syncers report, retrying")

@@ -51,8 +51,9 @@ spec: {replicas: 2}`)
 
 	// A cluster that does not have a published field.
 	k.add("c2", kubeconfig(c2.URL))
-	k.eventually(func() bool { return k.condition("c2", "Ready") == "True Ready" && len(k.apis("c2")) == 1 }, "the second cluster is ready")
-	require.Contains(t, k.apis("c2")[0], "deployments.apps v1 Incompatible")
+	k.eventually(func() bool {
+		return k.condition("c2", "Ready") == "True Ready" && strings.Contains(k.apis("c2")[0], "deployments.apps v1 Incompatible")
+	}, "the second cluster is ready")
 	require.Contains(t, k.apis("c2")[0], "paused")
 	k.eventually(func() bool { return strings.HasPrefix(k.condition("c2", "APIsCompatible"), "False SchemaIncompatible") }, "condition")
 	require.Len(t, k.Names(compute, schemas), 1, "a published schema stays")
@@ -115,8 +116,8 @@ func TestClustersThatCannotBeUsed(t *testing.T) {
 		"same":    "False DuplicateCluster: Cluster c1 is the same physical cluster: delete one of them",
 		"text":    "False KubeconfigInvalid: the kubeconfig cannot be used: the content of Secret default/text is not a kubeconfig with a current context",
 		"program": "False KubeconfigInvalid: the kubeconfig cannot be used",
-		"gone":    "False Unreachable: read namespace kube-system: Get",
-		"closed":  "False Forbidden: read " + closed.URL + "/openapi/v3: no",
+		"gone":    "False Unreachable: the API server of the cluster is not reached: Get",
+		"closed":  "False SchemasUnreadable: the syncer cannot report the APIs of the cluster: read " + closed.URL + "/openapi/v3: no",
 	} {
 		k.eventually(func() bool {
 			return strings.HasPrefix(k.condition(name, "Ready"), want)

@@ -29,7 +29,7 @@ func newIdle(t *testing.T, resources ...schema.GroupVersionResource) (c *control
 	c = &controller{Options: Options{Now: time.Now}, wake: make(chan struct{}, 1), workspace: w}
 	c.reports = &reports{workspace: w}
 	c.members = &members{workspace: w, reports: c.reports}
-	c.publisher = &publisher{workspace: w, members: c.members}
+	c.publisher = &publisher{workspace: w, reports: c.reports}
 	var err error
 	c.set, err = watch.New(t.Context(), watch.Options{
 		Config: &rest.Config{Host: kcp.URL}, Now: time.Now,

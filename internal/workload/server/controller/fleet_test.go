@@ -35,10 +35,10 @@ type beats struct {
 	n int
 }
 
-// newBeats runs the controller with clusters that are ready.
+// newBeats runs the controller, which publishes no API, with clusters that are ready.
 func newBeats(t *testing.T, names string) *beats {
 	b := &beats{kcp: newKCP(t)}
-	b.run()
+	b.start()
 	for _, name := range strings.Fields(names) {
 		b.register(name)
 	}
@@ -257,7 +257,7 @@ func TestTheControllerRestarts(t *testing.T) {
 			t.Parallel()
 			b := newBeats(t, "c1 c2 c3")
 			restart := func() {
-				b.run()
+				b.start()
 				for d := time.Duration(0); d < every; d += 10 * time.Second {
 					b.step(10*time.Second, "c2 c3", "")
 					b.settled("c2")
@@ -272,7 +272,7 @@ func TestTheControllerRestarts(t *testing.T) {
 				require.Equal(t, api.ReasonHeartbeatMissed, b.reason("c1", "Ready"))
 			}
 			require.Equal(t, api.ReasonEvicted, b.reason("c1", "Evicted"))
-			b.run()
+			b.start()
 			b.settled("c2")
 			require.Equal(t, api.ReasonEvicted, b.reason("c1", "Evicted"))
 			b.step(0, "c1", "")

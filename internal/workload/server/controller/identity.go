@@ -23,7 +23,7 @@ type identities struct {
 
 // uid returns the UID of the physical cluster that is reached, or nothing if it was not read yet. A syncer reports the
 // UID of its cluster. It cannot claim another cluster that it does not know, because UIDs are random.
-func (c *controller) uid(cluster string) types.UID { return c.members.record(cluster).uid }
+func (c *controller) uid(cluster string) types.UID { return c.reports.record(cluster).uid }
 
 // of returns the UID of the physical cluster that a Cluster is, or nothing if it was never read.
 func (i identities) of(cl *api.Cluster) types.UID {
@@ -84,12 +84,6 @@ func (i identities) replaced(cl *api.Cluster) string {
 
 // isTheOne reports whether the physical cluster of a Cluster is the one that it should be, as far as that is known.
 func (i identities) isTheOne(cl *api.Cluster) bool { return i.sameAs(cl) == "" && i.replaced(cl) == "" }
-
-// confirmed reports whether the physical cluster of a Cluster is known to be the one that it should be.
-func (i identities) confirmed(cl *api.Cluster) bool {
-	uid := i.uid(cl.Name)
-	return uid != "" && uid == cl.Status.UID && i.isTheOne(cl)
-}
 
 // lacks reports whether the status of a Cluster lacks the UID of the physical cluster that is reached, and no other
 // Cluster is that one.

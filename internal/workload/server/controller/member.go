@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime/schema"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/wait"
 	"k8s.io/client-go/dynamic"
@@ -23,18 +21,11 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
-	"github.com/kcpctl/kcpctl/internal/kit/poll"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/server/probe"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/capacity"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
-
-// pullInterval is the time between two looks at the APIs of a cluster. Each is a small request, unless the APIs have
-// changed.
-const pullInterval = time.Minute
 
 // Member is a physical cluster and its syncer.
 type Member struct {
@@ -58,29 +49,24 @@ type Member struct {
 	Latency Latency
 	// Ended reports whether it is certain that another holder has ended. Nil: it never is.
 	Ended func(holder string) bool
-	// extend adds to a report, and wake requests a heartbeat because that has changed.
-	extend func(*heartbeat.Report)
-	wake   <-chan struct{}
 	// displaces reports whether it works instead of the syncer that has sent a report. Nil: it never does.
 	displaces func(context.Context, heartbeat.Report) bool
-	// observer reports what the cluster serves, and the member waits until no other syncer works for the cluster. Nil:
-	// the controller reads that, and is the only one.
-	observer *observer
 	// after makes the observer look again after a time. Nil: time.After.
 	after func(time.Duration) <-chan time.Time
 	// beats is the time between two heartbeats. Zero: heartbeat.Interval.
 	beats time.Duration
 }
 
-// Run syncs and sends heartbeats until the context ends.
-func (m Member) Run(ctx context.Context) error {
+// run syncs, reports what the cluster serves, and sends heartbeats until the context ends. First, it waits until no
+// other syncer works for the cluster, unless the controller runs it.
+func (m Member) run(ctx context.Context, o *observer) error {
 	if m.Latency == nil {
 		m.Latency = newLatency()
 	}
 	state := &syncerState{cluster: m.Cluster, latency: m.Latency}
 	measured := &measured{}
-	sender := m.sender(state, measured)
-	if m.observer != nil {
+	sender := m.sender(state, measured, o)
+	if m.Mode != v1alpha1.SyncModePush {
 		w := m.waits()
 		if err := sender.Acquire(ctx, func(reason error) { w.log(ctx, reason) }); err != nil {
 			return err
@@ -90,29 +76,25 @@ func (m Member) Run(ctx context.Context) error {
 		state.worked.Store(new(m.Now()))
 		m.Probe.Set(state.state(m.Now))
 	}
-	o := syncer.Options{
+	options := syncer.Options{
 		KCP: m.KCP, Workspace: m.Workspace, Physical: m.Physical, Cluster: m.Cluster, Setup: m.Setup, Now: m.Now,
-		Observe: m.Latency.observe, Report: func(last syncer.State) {
+		Identity: o.identity, See: o.see, Observe: m.Latency.observe, Report: func(last syncer.State) {
 			state.last.Store(&last)
 			state.worked.Store(new(m.Now()))
 		},
 	}
 	g, ctx := errgroup.WithContext(ctx)
-	if m.observer != nil {
-		o.See = m.observer.see
-		o.Identity = m.observer.identity
-		g.Go(func() error { return m.observer.run(ctx) })
-	}
-	g.Go(func() error { return syncer.Run(ctx, o) })
+	g.Go(func() error { return o.run(ctx) })
+	g.Go(func() error { return syncer.Run(ctx, options) })
 	g.Go(func() error { return measured.run(ctx, m.Physical, m.Cluster) })
 	g.Go(func() error { return sender.Run(ctx) })
 	return g.Wait()
 }
 
-func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender {
+func (m Member) sender(state *syncerState, measured *measured, o *observer) *heartbeat.Sender {
 	return &heartbeat.Sender{
 		KCP: m.KCP, Physical: m.Physical, Workspace: m.Workspace, Cluster: m.Cluster, Holder: m.Holder, Now: m.Now,
-		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: m.wake,
+		Sent: func() { state.beat.Store(new(m.Now())) }, Wake: o.wake,
 		Ended: m.Ended, Displaces: m.displaces, Every: m.beats,
 		Report: func() heartbeat.Report {
 			last := state.get()
@@ -120,161 +102,10 @@ func (m Member) sender(state *syncerState, measured *measured) *heartbeat.Sender
 				Mode: m.Mode, Version: m.Version, Cluster: m.UID, Orphans: last.OrphanMessage,
 				OtherSetup: last.OtherSetup, Capacity: measured.Load(),
 			}
-			m.extend(&r)
+			o.extend(&r)
 			return r
 		},
 	}
-}
-
-type member struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-	// cluster is the UID of its Cluster, and secret the resourceVersion of the Secret with its kubeconfig.
-	cluster types.UID
-	secret  string
-
-	mu sync.Mutex
-	// known is what was read of the cluster, version the version of its API server, and problem why it cannot be read
-	// now.
-	known   record
-	version string
-	problem error
-	// confirmed is closed when the cluster is known to be the one that it should be.
-	confirmed chan struct{}
-	latency   Latency
-	now       func() time.Time
-	every     func(time.Duration) time.Duration
-	// usable replaces APIs that cannot be published by problems, and reports whether kcp refuses one of them.
-	usable func(context.Context, *negotiate.Cluster, []schema.GroupResource) (bool, error)
-}
-
-func (m *member) stop() {
-	m.cancel()
-	<-m.done
-}
-
-func (m *member) state() (known record, problem error) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	return m.known, m.problem
-}
-
-// works reports whether the syncer was started.
-func (m *member) works() bool {
-	select {
-	case <-m.confirmed:
-		return true
-	default:
-		return false
-	}
-}
-
-func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
-	ctx, cancel := context.WithCancel(ctx)
-	next := &member{
-		cancel: cancel, done: make(chan struct{}), cluster: cl.UID, secret: secret,
-		known:     record{Cluster: negotiate.Cluster{Name: cl.Name}},
-		confirmed: make(chan struct{}), latency: newLatency(), now: m.Now, every: m.every,
-		usable: m.workspace.usable,
-	}
-	g, ctx := errgroup.WithContext(ctx)
-	g.Go(func() error { next.pull(ctx, cfg, m.APIs, m.changed); return nil })
-	g.Go(func() error {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-next.confirmed:
-		}
-		return Member{
-			KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, UID: cl.UID,
-			Mode:    v1alpha1.SyncModePush,
-			Version: m.Version, Holder: m.Holder,
-			Now: m.Now, extend: next.extend, Latency: next.latency, beats: m.every(heartbeat.Interval),
-		}.Run(ctx)
-	})
-	go func() {
-		defer close(next.done)
-		if err := g.Wait(); err != nil {
-			klog.FromContext(ctx).Error(err, "The syncer has ended", "cluster", cl.Name)
-		}
-	}()
-	return next
-}
-
-func (m *member) extend(r *heartbeat.Report) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	r.ClusterVersion = m.version
-}
-
-// pull reads the APIs of a cluster now and whenever they change.
-func (m *member) pull(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource, changed func()) {
-	for {
-		fresh, err := m.pullOnce(ctx, cfg, apis)
-		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot read the APIs of a cluster, retrying", "server", cfg.Host)
-		}
-		m.mu.Lock()
-		before := m.problem
-		m.problem = err
-		m.mu.Unlock()
-		if fresh || (err == nil) != (before == nil) {
-			changed()
-		}
-		wait := m.every(pullInterval)
-		if err != nil {
-			wait = m.every(retryInterval)
-		}
-		if poll.Pause(ctx, wait) != nil {
-			return
-		}
-	}
-}
-
-// pullOnce reads the APIs of a cluster if they have changed, or if it is another cluster.
-func (m *member) pullOnce(ctx context.Context, cfg *rest.Config, apis []schema.GroupResource) (fresh bool, _ error) {
-	p, err := puller.New(cfg)
-	if err != nil {
-		return false, err
-	}
-	uid, err := syncer.ReadUID(ctx, cfg)
-	if err != nil {
-		return false, err
-	}
-	last, _ := m.state()
-	if last.uid != "" && uid != last.uid {
-		last = record{Cluster: negotiate.Cluster{Name: last.Name}, uid: uid}
-		m.set(last, "")
-	}
-	if last.hash != "" {
-		hash, err := p.Hash(ctx)
-		due := !last.again.IsZero() && !m.now().Before(last.again)
-		if err != nil || hash == last.hash && !due {
-			return false, err
-		}
-	}
-	result, err := p.Pull(ctx, apis)
-	if err != nil {
-		return false, err
-	}
-	result.Name = last.Name
-	refuses, err := m.usable(ctx, &result.Cluster, apis)
-	if err != nil {
-		return false, err
-	}
-	next := record{Cluster: result.Cluster, uid: uid, hash: result.Hash}
-	if refuses {
-		next.again = m.now().Add(m.every(refusedInterval))
-	}
-	m.set(next, result.Version)
-	return true, nil
-}
-
-func (m *member) set(known record, version string) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.known = known
-	m.version = version
 }
 
 // measureInterval is the time between two looks at the capacity of a cluster.
@@ -332,15 +163,8 @@ func RunSyncer(ctx context.Context, m Member) error {
 	m.Mode = cl.Mode()
 	m.UID = cl.UID
 	m.Setup = cl.Annotations[api.AnnotationSetup]
-	m.observer = &observer{
-		workspace: m.Workspace, uid: m.UID, client: client, metadata: meta, wake: poll.NewSignal(),
-		wanted: poll.NewSignal(), after: m.after,
-	}
 	m.displaces = func(ctx context.Context, other heartbeat.Report) bool { return m.isRight(ctx, client, other) }
-	m.observer.identity = &syncer.Identity{Physical: m.Physical, Changed: m.observer.wake.Send}
-	m.extend = m.observer.extend
-	m.wake = m.observer.wake
-	return m.Run(ctx)
+	return m.run(ctx, newObserver(m, client, meta))
 }
 
 // isRight reports whether this syncer is for the Cluster and in its physical cluster, and the one that has sent a

@@ -9,37 +9,47 @@ import (
 	"slices"
 	"time"
 
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/rest"
+	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
-	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
+	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 )
 
 // errKubeconfig means that the kubeconfig of a cluster cannot be used.
 var errKubeconfig = errors.New("the kubeconfig cannot be used")
 
-// members are the clusters in push mode, which the controller reads and syncs itself.
+// members are the clusters in push mode, which the controller syncs itself.
 type members struct {
 	*workspace
 	Options
-	// changed is called when the state of a member has changed.
-	changed func()
 	// of are the members, and connections their kubeconfigs, by name.
 	of          map[string]*member
 	connections map[string]connection
 	reports     *reports
 }
 
-// update starts and stops members. The syncer of a cluster works while the cluster is the one that it should be.
-func (m *members) update(ctx context.Context, ids identities) {
+// member is a cluster in push mode whose syncer was started.
+type member struct {
+	cancel context.CancelFunc
+	done   chan struct{}
+	// cluster is the UID of its Cluster, and secret the resourceVersion of the Secret with its kubeconfig.
+	cluster types.UID
+	secret  string
+	// observer reads the cluster.
+	observer *observer
+	latency  Latency
+}
+
+// update starts and stops members.
+func (m *members) update(ctx context.Context, clusters []*api.Cluster) {
 	known := map[string]bool{}
 	wanted := map[string]bool{}
-	for _, cl := range ids.clusters {
+	for _, cl := range clusters {
 		known[cl.Name] = true
 		if cl.Mode() != v1alpha1.SyncModePush {
 			continue
@@ -60,20 +70,35 @@ func (m *members) update(ctx context.Context, ids identities) {
 		}
 	}
 	maps.DeleteFunc(m.connections, func(name string, _ connection) bool { return !known[name] })
-	for _, cl := range ids.clusters {
-		switch member := m.of[cl.Name]; {
-		case member == nil:
-		case ids.confirmed(cl):
-			if !member.works() {
-				close(member.confirmed)
-			}
-		case member.works():
-			m.stop(cl.Name)
-			if cfg, version, err := m.connect(cl); err == nil {
-				m.of[cl.Name] = m.start(ctx, cl, cfg, version) // it looks at the cluster again
-			}
-		}
+}
+
+func (m *members) start(ctx context.Context, cl *api.Cluster, cfg *rest.Config, secret string) *member {
+	ctx, cancel := context.WithCancel(ctx)
+	push := Member{
+		KCP: m.KCP, Physical: cfg, Workspace: m.path, Setup: m.Setup, Cluster: cl.Name, UID: cl.UID,
+		Mode: v1alpha1.SyncModePush, Version: m.Version, Holder: m.Holder, Now: m.Now, Latency: newLatency(),
+		beats: m.every(heartbeat.Interval),
+		after: func(d time.Duration) <-chan time.Time { return time.After(m.every(d)) },
 	}
+	next := &member{
+		cancel: cancel, done: make(chan struct{}), cluster: cl.UID, secret: secret,
+		observer: newObserver(push, m.client, m.metadata), latency: push.Latency,
+	}
+	go func() {
+		defer close(next.done)
+		if err := push.run(ctx, next.observer); err != nil {
+			klog.FromContext(ctx).Error(err, "The syncer has ended", "cluster", cl.Name)
+		}
+	}()
+	return next
+}
+
+// uid returns the UID of the physical cluster of a member, or nothing if it was not read yet.
+func (m *members) uid(cluster string) types.UID {
+	if last := m.of[cluster]; last != nil {
+		return last.observer.identity.UID()
+	}
+	return ""
 }
 
 // isCurrent reports whether a physical cluster was reached with the kubeconfig that its Cluster refers to now, or is
@@ -100,49 +125,10 @@ func (m *members) stopAll() {
 
 func (m *members) stop(name string) {
 	if last := m.of[name]; last != nil {
-		last.stop()
+		last.cancel()
+		<-last.done
 		delete(m.of, name)
 	}
-}
-
-// record has the state of a physical cluster that the controller has read, or that its syncer has reported.
-type record struct {
-	negotiate.Cluster
-	// uid identifies the physical cluster, and hash what it serves. Empty: that is not known.
-	uid  types.UID
-	hash string
-	// again is when the cluster is read again although its APIs have not changed, because kcp refuses some. Zero: it
-	// does not.
-	again time.Time
-}
-
-func (m *members) record(cluster string) record {
-	if push := m.of[cluster]; push != nil {
-		known, _ := push.state()
-		return known
-	}
-	if r := m.reports.of[cluster]; r != nil {
-		return r.record
-	}
-	return record{Cluster: negotiate.Cluster{Name: cluster}}
-}
-
-// problem returns why a cluster could not be read yet. It is empty if it was, or if that is not known.
-func (m *members) problem(cluster string) (reason, message string) {
-	last := m.of[cluster]
-	if last == nil {
-		return "", ""
-	}
-	known, problem := last.state()
-	switch {
-	case known.hash != "" || problem == nil || m.unchecked(cluster) != "":
-		return "", "" // what kcp does not answer says nothing about the cluster
-	case apierrors.IsUnauthorized(problem):
-		return api.ReasonUnauthorized, problem.Error()
-	case apierrors.IsForbidden(problem):
-		return api.ReasonForbidden, problem.Error()
-	}
-	return api.ReasonUnreachable, problem.Error()
 }
 
 // connection has the server and the credentials of a kubeconfig.

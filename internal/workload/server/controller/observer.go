@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/metadata"
 	"k8s.io/klog/v2"
 
+	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
@@ -26,11 +27,14 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
 
-// observer reports what a cluster serves that the controller cannot read: the APIs in the status of its Cluster, which
-// the controller writes.
+// pullInterval is the time until everything is read again that could not be reported.
+const pullInterval = time.Minute
+
+// observer reports what a cluster serves: the APIs in the status of its Cluster, which the controller writes.
 type observer struct {
 	workspace string
 	uid       types.UID
+	mode      v1alpha1.SyncMode
 	client    dynamic.Interface
 	metadata  metadata.Interface
 	identity  *syncer.Identity
@@ -52,6 +56,15 @@ type observer struct {
 	problem string
 }
 
+func newObserver(m Member, client dynamic.Interface, meta metadata.Interface) *observer {
+	o := &observer{
+		workspace: m.Workspace, uid: m.UID, mode: m.Mode, client: client, metadata: meta, wake: poll.NewSignal(),
+		wanted: poll.NewSignal(), after: m.after,
+	}
+	o.identity = &syncer.Identity{Physical: m.Physical, Changed: o.wake.Send}
+	return o
+}
+
 func (o *observer) extend(r *heartbeat.Report) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -62,6 +75,7 @@ func (o *observer) extend(r *heartbeat.Report) {
 
 // run reports until the context ends. It fails if another Cluster has the name.
 func (o *observer) run(ctx context.Context) error {
+	last := ""
 	for {
 		if o.isRemoved() {
 			return clierr.New(clierr.Conflict, "start it again if it is for this Cluster, or else remove it",
@@ -69,9 +83,12 @@ func (o *observer) run(ctx context.Context) error {
 				o.workspace)
 		}
 		wait, err := o.observe(ctx)
-		if err != nil && ctx.Err() == nil {
-			klog.FromContext(ctx).Error(err, "Cannot report the APIs of the cluster, retrying")
+		text := fmt.Sprint(err)
+		if err != nil && text != last && ctx.Err() == nil {
+			klog.FromContext(ctx).Error(err, "Cannot report the APIs of the cluster, retrying", "server",
+				o.identity.Physical.Host)
 		}
+		last = text
 		o.set(func() {
 			_, unwritten := errors.AsType[unwrittenError](err)
 			switch {
@@ -137,6 +154,9 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 	if cl == nil || len(byGroup(cl.Status.APIs)) == 0 {
 		return retryInterval, nil // see notices when there are some
 	}
+	if err := o.identity.Confirm(ctx, cl); err != nil {
+		return retryInterval, err
+	}
 	p, err := puller.New(o.identity.Physical)
 	if err != nil {
 		return retryInterval, err
@@ -196,9 +216,8 @@ func byGroup(all []api.APIStatus) (out [][]schema.GroupResource) {
 // report writes what the cluster serves. It reads one group after another, because the schemas of a group need tens of
 // megabytes while they are read. An API that cannot be written does not prevent the others.
 func (o *observer) report(ctx context.Context, p *puller.Puller, cl *api.Cluster) error {
-	defer debug.FreeOSMemory()
-	if err := o.identity.Confirm(ctx, cl); err != nil {
-		return err
+	if o.mode != v1alpha1.SyncModePush { // the controller does it for all clusters, when it has published
+		defer debug.FreeOSMemory()
 	}
 	version := ""
 	var configMaps []*unstructured.Unstructured

@@ -17,7 +17,6 @@ import (
 	"k8s.io/klog/v2"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
-	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
@@ -35,7 +34,7 @@ var (
 type publisher struct {
 	*workspace
 	Options
-	members  *members
+	reports  *reports
 	policies *policies
 	// bound returns the names of the APIResourceSchemas that workspaces use.
 	bound func() map[string]bool
@@ -84,7 +83,7 @@ func (p *publisher) update(ctx context.Context, ids identities) error {
 	if err != nil {
 		return err
 	}
-	p.keepStates(ids, in, out)
+	p.keepStates(ids, out)
 	done, err := p.write(ctx, ids, in.Export, out)
 	if err != nil || !done {
 		return err
@@ -125,15 +124,12 @@ func (p *publisher) negotiate(ctx context.Context, in negotiate.Input) (*negotia
 }
 
 // keepStates lets clusters that could not be read keep the states that they have.
-func (p *publisher) keepStates(ids identities, in negotiate.Input, out *negotiate.Output) {
-	for i, cl := range ids.clusters {
-		switch {
-		case len(cl.Status.APIs) > 0 && !ids.isTheOne(cl):
+func (p *publisher) keepStates(ids identities, out *negotiate.Output) {
+	for _, cl := range ids.clusters {
+		if len(cl.Status.APIs) > 0 && !ids.isTheOne(cl) {
 			delete(out.States, cl.Name) // what is scheduled to it is kept
-		case cl.Mode() != v1alpha1.SyncModePush:
-			out.States[cl.Name] = statesOf(cl, p.members.record(cl.Name).Cluster, out.States[cl.Name])
-		case in.Clusters[i].Problems == nil: // it was not read yet, or not when the input was made
-			delete(out.States, cl.Name)
+		} else {
+			out.States[cl.Name] = statesOf(cl, p.reports.record(cl.Name).Cluster, out.States[cl.Name])
 		}
 	}
 }
@@ -277,8 +273,8 @@ func exported(export *unstructured.Unstructured) string {
 func (p *publisher) version(ids identities) string {
 	h := sha256.New()
 	for _, cl := range ids.clusters {
-		is := p.members.record(cl.Name)
-		fmt.Fprintf(h, "%s %s %t %s %t %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), is.hash, is.again.IsZero(),
+		is := p.reports.record(cl.Name)
+		fmt.Fprintf(h, "%s %s %t %s %q %q\n", cl.Name, cl.UID, ids.isTheOne(cl), is.hash,
 			cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	if p.refuses {
@@ -304,7 +300,7 @@ func (p *publisher) input(ids identities) negotiate.Input {
 	for _, cl := range ids.clusters {
 		next := negotiate.Cluster{Name: cl.Name}
 		if ids.isTheOne(cl) {
-			next = p.members.record(cl.Name).Cluster
+			next = p.reports.record(cl.Name).Cluster
 		}
 		in.Clusters = append(in.Clusters, next)
 		in.Accepted[cl.Name] = requested(cl, api.AnnotationAcceptSchema)
@@ -321,7 +317,7 @@ func (p *publisher) input(ids identities) negotiate.Input {
 // as another one does not count.
 func (p *publisher) unread(ids identities, gr schema.GroupResource) (names []string) {
 	for _, cl := range ids.clusters {
-		known := p.members.record(cl.Name)
+		known := p.reports.record(cl.Name)
 		if ids.sameAs(cl) == "" && (!known.Knows(gr) || ids.replaced(cl) != "") {
 			names = append(names, cl.Name)
 		}

@@ -199,7 +199,7 @@ func TestTheTextsOfAStatusAreLimited(t *testing.T) {
 		return 0, ""
 	})
 	k.add("c3", kubeconfig(c3.URL))
-	k.eventually(func() bool { return strings.HasPrefix(k.condition("c3", "Ready"), "False Unreachable: read ") }, "its API server fails")
+	k.eventually(func() bool { return strings.HasPrefix(k.condition("c3", "Ready"), "False SchemasUnreadable: ") }, "its API server fails")
 	require.Less(t, len(fmt.Sprint(k.Get(compute, clusters, "", "c3").Object["status"])), 20000)
 	k.eventually(func() bool { return strings.HasSuffix(k.condition("c3", "Ready"), "xxx ...") }, "it is cut")
 }

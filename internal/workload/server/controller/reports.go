@@ -23,15 +23,32 @@ import (
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
-// reports are what syncers report about clusters that the controller cannot read: what they serve, in ConfigMaps that
-// the controller watches, and which clusters they are, in their Leases.
+// reports are what syncers report about their clusters: what they serve, in ConfigMaps that the controller watches, and
+// which clusters they are, in their Leases.
 type reports struct {
 	*workspace
+	// push returns the UID of a cluster in push mode, which the controller reads itself.
+	push  func(cluster string) types.UID
 	apis  []schema.GroupResource
 	now   func() time.Time
 	every func(time.Duration) time.Duration
 	// of are the reports by name of the cluster.
 	of map[string]*reported
+}
+
+// record has the state of a physical cluster.
+type record struct {
+	negotiate.Cluster
+	// uid identifies the physical cluster, and hash what it serves. Empty: that is not known.
+	uid  types.UID
+	hash string
+}
+
+func (p *reports) record(cluster string) record {
+	if r := p.of[cluster]; r != nil {
+		return r.record
+	}
+	return record{Cluster: negotiate.Cluster{Name: cluster}}
 }
 
 // reported is the report of the syncer of a Cluster.
@@ -65,9 +82,6 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster,
 	p.of = map[string]*reported{}
 	var problems []error
 	for _, cl := range clusters {
-		if cl.Mode() == v1alpha1.SyncModePush {
-			continue
-		}
 		r := known[cl.Name]
 		if r == nil || r.cluster != cl.UID {
 			r = &reported{cluster: cl.UID, apis: map[schema.GroupResource]content{}}
@@ -77,6 +91,9 @@ func (p *reports) read(ctx context.Context, clusters []*api.Cluster,
 		if v := verdicts[cl.Name]; v.Reported {
 			r.uid = v.Report.ClusterUID
 			r.complete = r.complete || p.isComplete(cl, v.Report)
+		}
+		if cl.Mode() == v1alpha1.SyncModePush {
+			r.uid = p.push(cl.Name)
 		}
 		if r.uid != "" && r.complete { // without the UID, it can be a cluster that has no part in the schemas
 			problems = append(problems, p.readCluster(ctx, cl, r))
@@ -146,7 +163,15 @@ func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstr
 	last content) (content, error) {
 	last.problem = nil
 	last.again = time.Time{}
-	a, hash, err := served.Decode(gr, o)
+	hash := served.Hash(o)
+	for _, r := range p.of {
+		if same, ok := r.apis[gr]; ok && same.hash == hash && same.again.IsZero() {
+			last.hash = hash
+			last.API = same.API // clusters that serve the same share the memory
+			return last, nil
+		}
+	}
+	a, err := served.Decode(gr, o)
 	if err != nil {
 		last.problem = fmt.Errorf("ConfigMap %s/%s: %w; the syncer writes it again when it notices", o.GetNamespace(),
 			o.GetName(), err)
@@ -154,12 +179,6 @@ func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstr
 		return last, nil
 	}
 	last.hash = hash
-	for _, r := range p.of {
-		if same, ok := r.apis[gr]; ok && same.hash == hash && same.again.IsZero() {
-			last.API = same.API // clusters that serve the same share the memory
-			return last, nil
-		}
-	}
 	why, err := p.refused(ctx, a)
 	if why != "" {
 		a = served.API{Problem: refusedSchema + why}
@@ -167,27 +186,6 @@ func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstr
 	}
 	last.API = a
 	return last, err
-}
-
-// forget deletes the ConfigMaps of a cluster that the controller reads itself now, when its own syncer sends the first
-// heartbeat: the one before, which the status still has, cannot write them again.
-func (p *reports) forget(ctx context.Context, cl *api.Cluster, mode v1alpha1.SyncMode) error {
-	const push = v1alpha1.SyncModePush
-	if before := cl.Status.Syncer; mode != push || before == nil || before.Mode == push {
-		return nil
-	}
-	for _, o := range p.set.List(configMaps) {
-		name := o.GetName()
-		if o.GetNamespace() != api.NamespaceLeases || !served.IsOf(o.Unstructured, cl.UID) {
-			continue
-		}
-		err := p.client.Resource(configMaps).Namespace(api.NamespaceLeases).Delete(ctx, name,
-			metav1.DeleteOptions{Preconditions: metav1.NewUIDPreconditions(string(o.GetUID()))})
-		if err != nil && !apierrors.IsNotFound(err) {
-			return fmt.Errorf("delete ConfigMap %s/%s: %w", api.NamespaceLeases, name, err)
-		}
-	}
-	return nil
 }
 
 // summarize sets what the cluster serves from its APIs, as far as that is known.
@@ -208,8 +206,7 @@ func (r *reported) summarize() {
 // unreported is the message about an API that a syncer has not reported yet.
 const unreported = "the syncer has not reported the API yet"
 
-// statesOf completes the states of the APIs of a cluster that the controller cannot read: APIs that its syncer has not
-// reported keep their states.
+// statesOf completes the states of the APIs of a cluster: APIs that its syncer has not reported keep their states.
 func statesOf(cl *api.Cluster, known negotiate.Cluster, negotiated []api.APIStatus) []api.APIStatus {
 	out := slices.Clone(negotiated)
 	for i, a := range out {
@@ -284,51 +281,13 @@ func (w *workspace) refused(ctx context.Context, a served.API) (string, error) {
 	return "", nil
 }
 
-// uncheckedError means that kcp could not be asked about the schemas of a cluster.
-type uncheckedError struct{ error }
-
-func (e uncheckedError) Unwrap() error { return e.error }
-
-// usable replaces each API of a cluster whose schema cannot be used by a problem: it must not prevent the publication
-// of others. It reports whether kcp refuses one of them.
-func (w *workspace) usable(ctx context.Context, c *negotiate.Cluster, apis []schema.GroupResource) (bool, error) {
-	refuses := false
-	for _, gr := range apis {
-		a := served.Of(gr, *c)
-		if a.Problem != "" {
-			continue
-		}
-		problem := ""
-		if err := served.Fits(a); err != nil {
-			problem = err.Error()
-		} else {
-			why, err := w.refused(ctx, a)
-			switch {
-			case err != nil:
-				return false, uncheckedError{fmt.Errorf("check the schema of %s of cluster %s: %w", gr, c.Name, err)}
-			case why != "":
-				problem = refusedSchema + why
-				refuses = true
-			}
-		}
-		if problem != "" {
-			c.APIs = slices.DeleteFunc(c.APIs, func(a negotiate.API) bool { return a.GroupResource() == gr })
-			c.Problems[gr] = problem
-		}
-	}
-	return refuses, nil
-}
-
 // refusedSchema begins the problem of an API whose schema in the cluster kcp refuses.
 const refusedSchema = "kcp refuses its schema: "
 
 // unreadable returns the condition APIsCompatible of a cluster whose APIs are not known, are old, or could not be
 // published.
 func (c *controller) unreadable(d *draft) *metav1.Condition {
-	reason, message := api.ReasonSchemasUnreadable, c.members.unchecked(d.Name)
-	if message == "" {
-		message = c.reports.unreadable(d.Cluster, d.verdict.Report)
-	}
+	reason, message := api.ReasonSchemasUnreadable, c.reports.unreadable(d.Cluster, d.verdict.Report)
 	if message == "" {
 		reason = api.ReasonPublicationRefused
 		message = c.publisher.denied
@@ -338,19 +297,6 @@ func (c *controller) unreadable(d *draft) *metav1.Condition {
 	}
 	return &metav1.Condition{Type: api.ConditionAPIsCompatible, Status: metav1.ConditionUnknown, Reason: reason,
 		Message: message}
-}
-
-// unchecked returns why kcp could not be asked about the schemas of a cluster that the controller reads itself, or "".
-func (m *members) unchecked(cluster string) string {
-	last := m.of[cluster]
-	if last == nil {
-		return ""
-	}
-	_, problem := last.state()
-	if unchecked, ok := errors.AsType[uncheckedError](problem); ok {
-		return unchecked.Error()
-	}
-	return ""
 }
 
 // deny records why kcp refuses what is published, for the status of the clusters. Other errors pass.

@@ -286,36 +286,26 @@ func TestReportsThatAreDeletedOrChangedComeBack(t *testing.T) {
 	k.eventually(func() bool { return reflect.DeepEqual(content("c2"), changed) }, "the change is reverted")
 }
 
-// The controller reads a cluster in push mode itself. Its status is written also while the ConfigMaps cannot be
-// deleted.
-func TestReportsOfAClusterThatIsPushedGo(t *testing.T) {
+// The controller reports what a cluster in push mode serves, as the syncer did before.
+func TestAClusterIsPushedFromNowOn(t *testing.T) {
 	k := newKCP(t)
 	k.run()
 	server := newCluster(t, "one", "1", "")
 	k.Apply(t, compute, clusters, "{apiVersion: workloads.kcp.dev/v1alpha1, kind: Cluster, metadata: {name: c1}, spec: {syncMode: None}}")
 	leave := k.attach("c1", server)
 	k.identify()
-	mode := func() string {
-		m, _, _ := unstructured.NestedString(k.Get(compute, clusters, "", "c1").Object, "status", "syncer", "mode")
-		return m
-	}
-	k.eventually(func() bool {
-		return mode() == "None" && k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps") != nil
-	}, "the syncer reports")
+	published := func() bool { return fmt.Sprint(k.apis("c1")) == "[deployments.apps v1 Published <nil>]" }
+	k.eventually(published, "the syncer reports")
 	leave()
-	k.Apply(t, compute, configMaps, "{kind: ConfigMap, metadata: {name: cluster-c1.services, namespace: default}}")
-	k.Refuse(func(r *http.Request) (int, string) {
-		if r.Method == http.MethodDelete && strings.Contains(r.URL.Path, "configmaps") {
-			return http.StatusForbidden, "no"
-		}
-		return 0, ""
-	})
 	k.add("c1", kubeconfig(server.URL))
-	k.eventually(func() bool { return k.condition("c1", "Ready") == "True Ready" }, "the cluster is ready")
-	require.Equal(t, "None", mode(), "it is tried again")
-	k.Refuse(nil)
-	k.eventually(func() bool { return mode() == "Push" }, "the controller syncs")
-	require.Equal(t, []string{"default/cluster-c1.services"}, k.Names(compute, configMaps), "only those that the syncer has written")
+	k.eventually(func() bool {
+		m, _, _ := unstructured.NestedString(k.Get(compute, clusters, "", "c1").Object, "status", "syncer", "mode")
+		return m == "Push"
+	}, "the controller syncs")
+	require.True(t, published())
+	k.Delete(compute, configMaps, "default", "cluster-c1.deployments.apps")
+	k.eventually(func() bool { return k.Get(compute, configMaps, "default", "cluster-c1.deployments.apps") != nil }, "it is written again")
+	require.True(t, published())
 }
 
 // kcp does not allow a syncer to report an API that the setup no longer has. The cluster is not the worse for that.

@@ -1,6 +1,7 @@
 package controller
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -65,7 +66,7 @@ func (c *controller) drafts(ctx context.Context, ids identities, now time.Time) 
 		for _, condition := range c.conditions(d, ids) {
 			d.set(condition, now)
 		}
-		c.copyReport(ctx, d)
+		copyReport(d)
 		all = append(all, d)
 	}
 	return all
@@ -109,6 +110,13 @@ func (c *controller) conditions(d *draft, ids identities) []metav1.Condition {
 		compatible = *unreadable
 	}
 	all := append(slices.Clone(d.verdict.Conditions), compatible, schedulable)
+	if message := c.unread(d); message != "" {
+		for i := range all {
+			if t := all[i].Type; t == api.ConditionReady && all[i].Status == metav1.ConditionTrue {
+				all[i] = api.Not(t, api.ReasonSchemasUnreadable, message)
+			}
+		}
+	}
 	if reason, message := c.unusable(d.Cluster, ids); reason != "" {
 		for i := range all {
 			if t := all[i].Type; t == api.ConditionReady || t == api.ConditionReachable {
@@ -117,6 +125,15 @@ func (c *controller) conditions(d *draft, ids identities) []metav1.Condition {
 		}
 	}
 	return all
+}
+
+// unread returns why nothing can be scheduled to a new cluster: none of its APIs is known yet. It is empty otherwise.
+func (c *controller) unread(d *draft) string {
+	known := func(a api.APIStatus) bool { return a.Message != unreported }
+	if len(c.APIs) == 0 || slices.ContainsFunc(d.Status.APIs, known) {
+		return ""
+	}
+	return cmp.Or(c.reports.unreadable(d.Cluster, d.verdict.Report), unreported)
 }
 
 // unusable returns why a cluster cannot be used, which its heartbeats do not tell.
@@ -133,10 +150,10 @@ func (c *controller) unusable(cl *api.Cluster, ids identities) (reason, message 
 	if message := ids.replaced(cl); message != "" {
 		return api.ReasonClusterReplaced, message
 	}
-	return c.members.problem(cl.Name)
+	return "", ""
 }
 
-func (c *controller) copyReport(ctx context.Context, d *draft) {
+func copyReport(d *draft) {
 	v := d.verdict
 	next := &d.next
 	if v.Report.ClusterVersion != "" {
@@ -146,9 +163,6 @@ func (c *controller) copyReport(ctx context.Context, d *draft) {
 		next.Capacity = v.Report.Capacity
 	}
 	if v.Report.Mode != "" {
-		d.problem = errors.Join(d.problem, c.reports.forget(ctx, d.Cluster, v.Report.Mode))
-	}
-	if v.Report.Mode != "" && d.problem == nil {
 		next.Syncer = &api.SyncerStatus{Mode: v.Report.Mode, Version: v.Report.Version, Holder: v.Holder}
 	}
 	// Heartbeats alone do not change the object: a thousand clusters would be a hundred writes in a second.

@@ -349,7 +349,7 @@ func (r *Report) confine() {
 	} {
 		*text = Cut(*text)
 	}
-	if !slices.Contains([]string{"", api.ReasonUnauthorized, api.ReasonForbidden, api.ReasonUnreachable}, r.Reason) {
+	if !slices.Contains([]string{"", api.ReasonUnauthorized, api.ReasonUnreachable}, r.Reason) {
 		r.Reason = api.ReasonUnreachable
 	}
 	if !slices.Contains(v1alpha1.SyncModes, r.Mode) {
