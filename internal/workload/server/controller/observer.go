@@ -155,6 +155,9 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 		return retryInterval, nil // see notices when there are some
 	}
 	if err := o.identity.Confirm(ctx, cl); err != nil {
+		if cl.Status.UID == "" && o.identity.UID() != "" {
+			err = nil // see notices when the controller has recorded it
+		}
 		return retryInterval, err
 	}
 	p, err := puller.New(o.identity.Physical)
