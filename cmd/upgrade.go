@@ -98,6 +98,9 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 // checkInstalled fails if there is nothing to upgrade: the setup file, or the place, may be another one than meant.
 func (o *upgradeOptions) checkInstalled(ctx context.Context, s *session) error {
 	known, err := s.runtime.Record(ctx)
+	if err == nil {
+		err = run.RecordLost(ctx, s.runtime, s.topology.Name, known)
+	}
 	if err == nil && known.Empty() {
 		err = clierr.New(clierr.Failed, "to deploy this release, set spec.version in the setup file, and run "+
 			o.setup.command("up"), "there is no kcp %q to upgrade on %s", s.topology.Name, s.runtime.Where())

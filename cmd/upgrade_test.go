@@ -3,6 +3,7 @@ package cmd
 import (
 	"errors"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -71,4 +72,23 @@ func TestUpgradeOffersWhatTheCommandAccepts(t *testing.T) {
 	require.Equal(t, []string{"v0.32.3"}, offered("version: v0.32.3", "version: v0.30.0"), "the file is behind")
 	require.Empty(t, offered("version: v0.32.3", "version: v0.32.3"))
 	require.Empty(t, offered("version: v0.31.6", "version: v0.31.6, image: {tag: main}"), "no server would be upgraded")
+}
+
+// Without its record, an installation that runs is not upgraded, and the error says how to get the record back.
+func TestUpgradeSaysThatTheRecordIsLost(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		text := topologytest.Header + "spec: {version: v0.32.0}\n"
+		rt, path := applied(t, text, text)
+		rt.ForgetRecord()
+		_, _, err := typed(t, rt, path, "upgrade v0.32.3")
+		require.ErrorContains(t, err, "the record of its installation does not exist")
+		require.NotContains(t, err.Error(), "there is no kcp")
+		require.Contains(t, clierr.Hint(err), "run kcpctl up with the setup file that was applied last")
+
+		_, _, err = typed(t, rt, path, "up")
+		require.NoError(t, err)
+		known, err := rt.Record(t.Context())
+		require.NoError(t, err)
+		require.False(t, known.Empty(), "the next step of the error makes the record again")
+	})
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
@@ -58,6 +59,17 @@ func clean(v *backup.Verified) *backup.Verified {
 		v.Manifest.Partial = map[string]string{}
 	}
 	return v
+}
+
+// Without its record, an installation that runs is not backed up, and the error says how to get the record back.
+func TestCreateSaysThatTheRecordIsLost(t *testing.T) {
+	w := newWorld(t)
+	w.record = &record.Record{}
+	_, err := w.create().Run(t.Context())
+	require.ErrorContains(t, err, "nothing was applied yet")
+	w.objects = []plan.Item{{Component: "root-shard", Ref: plan.Ref{Name: "demo-root"}}}
+	_, err = w.create().Run(t.Context())
+	require.ErrorContains(t, err, `kcp "demo" is deployed (1 object), and the record of its installation does not exist`)
 }
 
 // No private key and nothing of the PKI is readable in a backup, and only its owner can read what is.

@@ -164,6 +164,9 @@ func (c *Create) read(ctx context.Context) (*archive.Manifest, map[string][]byte
 		return nil, nil, err
 	}
 	c.known = known
+	if err := run.RecordLost(ctx, c.Archive, c.Topology.Name, known); err != nil {
+		return nil, nil, err
+	}
 	if known.Empty() {
 		return nil, nil, clierr.New(clierr.Failed, "run kcpctl up first", "nothing was applied yet")
 	}

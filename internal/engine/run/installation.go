@@ -1,6 +1,8 @@
 package run
 
 import (
+	"context"
+
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -46,4 +48,21 @@ func (p *preparation) mayInstall(loaded *pki.State) error {
 		"the setup file is for installation %s (metadata.installation), and %s has no installation; "+
 			"nothing was changed",
 		named, p.Runtime.Store())
+}
+
+// RecordLost fails if an installation has objects and no record: the record was deleted, or an earlier kcpctl has made
+// the installation. It returns nil if nothing is deployed.
+func RecordLost(ctx context.Context, a Archive, setup string, known *record.Record) error {
+	if !known.Empty() {
+		return nil
+	}
+	objects, err := a.Objects(ctx)
+	if err != nil || len(objects) == 0 {
+		return err
+	}
+	return clierr.New(clierr.Failed,
+		"run kcpctl up with the setup file that was applied last: it makes the record again from what runs; or restore "+
+			"a backup with kcpctl restore; then rerun the command",
+		"kcp %q is deployed (%s), and the record of its installation does not exist", setup,
+		count(len(objects), "object", "objects"))
 }
