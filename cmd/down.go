@@ -92,7 +92,12 @@ func (o *downOptions) run(ctx context.Context) error {
 		found = s.tenants(ctx, clusters...)
 		o.printTenants(found)
 	}
-	if len(objects) == 0 && !o.purge {
+	contexts := o.mergedContexts(ctx, s) // a purge removes the PKI, which identifies them
+	scope, err := o.purgeScope(ctx, s, contexts)
+	if err != nil {
+		return err
+	}
+	if len(objects) == 0 && len(scope) == 0 {
 		fmt.Fprintf(o.env.Streams.Err, "kcp %q is not deployed: nothing to remove from %s.\n",
 			s.topology.Name, s.runtime.Where())
 		return nil
@@ -104,7 +109,7 @@ func (o *downOptions) run(ctx context.Context) error {
 	if found != nil {
 		down.Tenants = found
 	}
-	if err := o.announce(ctx, s, known, len(objects)); err != nil {
+	if err := o.announce(ctx, s, known, len(objects), scope); err != nil {
 		return err
 	}
 	yes, err := removal{
@@ -117,7 +122,6 @@ func (o *downOptions) run(ctx context.Context) error {
 	if !o.yes {
 		down.Shown = append([]plan.Item{}, objects...)
 	}
-	contexts := o.mergedContexts(ctx, s) // the PKI that identifies them is about to be removed
 	end := s.reporter.begin(ctx, fmt.Sprintf("remove kcp %q from %s", s.topology.Name, s.runtime.Where()))
 	err = down.Run(ctx)
 	end()
@@ -125,6 +129,26 @@ func (o *downOptions) run(ctx context.Context) error {
 		return err
 	}
 	return o.removeContexts(ctx, contexts)
+}
+
+// purgeScope returns what a purge deletes besides objects: a line for each place. It is empty without --purge, and on a
+// machine that has no files of the setup, unless contexts are left in the user's kubeconfig.
+func (o *downOptions) purgeScope(
+	ctx context.Context, s *session, contexts kubeconfig.RemoveOptions,
+) ([]string, error) {
+	if !o.purge {
+		return nil, nil
+	}
+	scope, err := s.runtime.PurgeScope(ctx)
+	if err != nil || len(scope) > 0 {
+		return scope, err
+	}
+	path := userKubeconfig(o.env)
+	merged, err := kubeconfig.Owned(path, contexts)
+	if len(merged) > 0 {
+		scope = append(scope, path+": "+strings.Join(merged, ", "))
+	}
+	return scope, err
 }
 
 // printTenants lists what workspaces run in physical clusters, if there is something, and how to remove it.
@@ -151,7 +175,9 @@ func writableRecord(ctx context.Context, s *session) (*record.Record, error) {
 
 // announce refuses to remove an installation of which it is not known that it is the one of the setup file. It names
 // what a purge deletes, and where.
-func (o *downOptions) announce(ctx context.Context, s *session, known *record.Record, objects int) error {
+func (o *downOptions) announce(
+	ctx context.Context, s *session, known *record.Record, objects int, scope []string,
+) error {
 	if s.topology.Installation() != "" && known.Empty() {
 		state, err := s.store().Load(ctx)
 		if err == nil {
@@ -163,10 +189,6 @@ func (o *downOptions) announce(ctx context.Context, s *session, known *record.Re
 	}
 	if !o.purge {
 		return nil
-	}
-	scope, err := s.runtime.PurgeScope(ctx)
-	if err != nil {
-		return err
 	}
 	w := o.env.Streams.Err
 	fmt.Fprintf(w, "down --purge deletes %s of kcp %q, installation %s, and:\n",

@@ -79,13 +79,9 @@ func edit(ctx context.Context, link string, change func(*api.Config) error) erro
 	}
 	defer unlock()
 
-	old, err := os.ReadFile(path)
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("read %s: %w", path, err)
-	}
-	cfg, err := clientcmd.Load(old)
+	cfg, err := load(path)
 	if err != nil {
-		return clierr.New(clierr.BadInput, "fix the file or specify another one", "%s is not a valid kubeconfig", path)
+		return err
 	}
 	before := encode(cfg)
 	if err := change(cfg); err != nil {
@@ -96,6 +92,20 @@ func edit(ctx context.Context, link string, change func(*api.Config) error) erro
 		return nil
 	}
 	return atomicfile.Write(path, data, 0o600)
+}
+
+// load reads a kubeconfig. It is empty if the file does not exist.
+func load(path string) (*api.Config, error) {
+	raw, err := os.ReadFile(path)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("read %s: %w", path, err)
+	}
+	cfg, err := clientcmd.Load(raw)
+	if err != nil { // the cause could contain a key
+		return nil, clierr.New(clierr.BadInput, "fix the file or specify another one", "%s is not a valid kubeconfig",
+			path)
+	}
+	return cfg, nil
 }
 
 // follow resolves symbolic links. The target does not have to exist.

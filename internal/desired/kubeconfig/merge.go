@@ -69,11 +69,7 @@ func Remove(ctx context.Context, path string, o RemoveOptions) ([]string, error)
 	}
 	var gone []string
 	err := edit(ctx, path, func(cfg *api.Config) error {
-		ours := func(c *api.Cluster) bool { return shares(c.CertificateAuthorityData, o.ServerCA) }
-		for _, it := range items(cfg) {
-			if !o.owns(it.ext, it.clusters, ours) {
-				continue
-			}
+		for _, it := range o.owned(cfg) {
 			switch it.kind {
 			case kindCluster:
 				delete(cfg.Clusters, it.name)
@@ -90,6 +86,25 @@ func Remove(ctx context.Context, path string, o RemoveOptions) ([]string, error)
 		return nil
 	})
 	return gone, err
+}
+
+// Owned returns the entries that Remove would remove, such as `context "demo"`.
+func Owned(path string, o RemoveOptions) ([]string, error) {
+	cfg, err := load(path)
+	if err != nil {
+		return nil, err
+	}
+	var out []string
+	for _, it := range o.owned(cfg) {
+		out = append(out, it.String())
+	}
+	return out, nil
+}
+
+// owned returns the entries of the installation.
+func (o RemoveOptions) owned(cfg *api.Config) []item {
+	ours := func(c *api.Cluster) bool { return shares(c.CertificateAuthorityData, o.ServerCA) }
+	return slices.DeleteFunc(items(cfg), func(it item) bool { return !o.owns(it.ext, it.clusters, ours) })
 }
 
 // rename returns the kubeconfig with the names and the owner that its entries get in the user's file.

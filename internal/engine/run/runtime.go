@@ -127,7 +127,7 @@ type Deleter interface {
 type Purger interface {
 	// PreflightPurge returns an error if Purge could not delete everything. It is called before anything is deleted.
 	PreflightPurge(ctx context.Context) error
-	// PurgeScope returns what Purge deletes, and where: a line for each place.
+	// PurgeScope returns what Purge deletes, and where: a line for each place that may have something.
 	PurgeScope(ctx context.Context) ([]string, error)
 	// KeepsPKI reports whether Purge leaves the PKI alone, because it is in a directory of the user's.
 	KeepsPKI() bool

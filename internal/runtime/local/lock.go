@@ -87,21 +87,34 @@ func (r *Runtime) Ended(_ context.Context, why error) {
 	}
 }
 
-// Lock keeps other runs from changing the setup until unlock is called or this process ends. It cannot be lost.
+// Lock keeps other runs from changing the setup until unlock is called or this process ends. It cannot be lost. A state
+// directory that it has created is removed again if the run writes nothing.
 func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func(), err error) {
 	if err := r.mayWrite(ctx); err != nil {
 		return nil, nil, err
 	}
-	if err := os.MkdirAll(r.layout.Dir, 0o700); err != nil {
-		return nil, nil, explain(err)
-	}
+	_, err = os.Stat(r.layout.Dir)
+	created := errors.Is(err, fs.ErrNotExist)
 	for range lockAttempts {
+		if err := os.MkdirAll(r.layout.Dir, 0o700); err != nil {
+			return nil, nil, explain(err)
+		}
 		unlock, err = r.lockExisting(ctx)
-		if clierr.Code(err) != clierr.Conflict || poll.Pause(ctx, lockPause) != nil {
+		// Another run that has created the directory, and written nothing, may just have removed it.
+		again := clierr.Code(err) == clierr.Conflict || errors.Is(err, fs.ErrNotExist)
+		if !again || poll.Pause(ctx, lockPause) != nil {
 			break
 		}
 	}
-	return ctx, unlock, err
+	if err != nil || !created {
+		return ctx, unlock, err
+	}
+	release := unlock
+	return ctx, func() {
+		release()
+		disk.RemoveEmpty(r.layout.Dir)
+		r.layout.ports.RemoveRoot()
+	}, nil
 }
 
 // Lock waits a moment for a run in the foreground, which holds the lock while it restarts a process.

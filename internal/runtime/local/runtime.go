@@ -75,8 +75,12 @@ var _ run.Runtime = (*Runtime)(nil)
 // PreflightPurge finds nothing: Purge only deletes files of the state directory.
 func (r *Runtime) PreflightPurge(context.Context) error { return nil }
 
-// PurgeScope returns the state directory, and the symbolic links in it: Purge deletes no directory of the user.
+// PurgeScope returns the state directory, if it exists, and the symbolic links in it: Purge deletes no directory of the
+// user.
 func (r *Runtime) PurgeScope(context.Context) ([]string, error) {
+	if _, err := os.Lstat(r.layout.Dir); errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	scope := []string{"this machine: directory " + r.layout.Dir + ", with all data"}
 	err := filepath.WalkDir(r.layout.Dir, func(path string, d fs.DirEntry, err error) error {
 		if err == nil && d.Type()&fs.ModeSymlink != 0 {
