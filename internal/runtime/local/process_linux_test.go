@@ -1,7 +1,9 @@
 package local
 
 import (
+	"crypto/rand"
 	"fmt"
+	"io"
 	"net"
 	"os"
 	"path/filepath"
@@ -12,6 +14,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/client/ready"
+	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -141,6 +144,34 @@ func TestAFullDiskDoesNotKeepKcpRunning(t *testing.T) {
 	m.up(file())
 	require.NoError(t, os.Symlink("/dev/full", m.layout().path(fileLock)))
 	require.NoError(t, m.open(file()).rt.End(t.Context(), false))
+	require.Empty(t, m.processesOf(alpha))
+}
+
+// Also kcpctl down, with every write failing.
+func TestDownOnAFullDisk(t *testing.T) {
+	m := newMachine(t)
+	require.NoError(t, os.MkdirAll(m.state, 0o700))
+	if err := syscall.Mount("tmpfs", m.state, "tmpfs", 0, "size=4m"); err != nil {
+		t.Skipf("a full disk needs the right to mount one: %v", err)
+	}
+	t.Cleanup(func() { require.NoError(t, syscall.Unmount(m.state, syscall.MNT_DETACH)) })
+	m.up(file())
+	s := m.open(file())
+	known, err := s.rt.Record(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, s.rt.Keep(t.Context(), known.With(s.pki, nil)))
+
+	full, err := os.Create(filepath.Join(m.state, "full"))
+	require.NoError(t, err)
+	_, err = io.Copy(full, rand.Reader)
+	require.ErrorIs(t, err, syscall.ENOSPC)
+	require.NoError(t, full.Close())
+	s = m.open(file())
+	up := &plan.Plan{Items: []plan.Item{{Action: plan.Delete}, {Action: plan.Create}}}
+	require.ErrorIs(t, s.rt.Begin(t.Context(), up, &record.Record{}), syscall.ENOSPC)
+
+	down := &run.Down{Runtime: s.rt, Topology: s.t, Observe: func(run.Event) {}, Now: m.clock.Now}
+	require.NoError(t, down.Run(t.Context()))
 	require.Empty(t, m.processesOf(alpha))
 }
 

@@ -154,8 +154,20 @@ func (r *Runtime) Close() error {
 }
 
 // Begin records the ports, finds or downloads the binaries that the plan needs, and marks the setup as being applied
-// until Finish. It does not record the objects: Apply records each one before it has an effect.
+// until Finish. It does not record the objects: Apply records each one before it has an effect. A run that only
+// deletes goes on where the disk is full: it stops processes, and removes their logs. Finish writes the record again.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
+	err := r.begin(ctx, p, rec)
+	if disk.IsFull(err) && !slices.ContainsFunc(p.Items, writes) {
+		return nil
+	}
+	return err
+}
+
+// writes reports whether a plan writes an item.
+func writes(it plan.Item) bool { return it.Action == plan.Create || it.Action == plan.Change }
+
+func (r *Runtime) begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	if err := r.layout.ports.Commit(ctx); err != nil {
 		return err
 	}
