@@ -61,8 +61,8 @@ func RecordLost(ctx context.Context, a Archive, setup string, known *record.Reco
 		return err
 	}
 	return clierr.New(clierr.Failed,
-		"run kcpctl up with the setup file that was applied last: it makes the record again from what runs; or restore "+
-			"a backup with kcpctl restore; then rerun the command",
+		"run kcpctl up with the setup file that was applied last: it makes the record again from what runs; or "+
+			"restore a backup with kcpctl restore; then rerun the command",
 		"kcp %q is deployed (%s), and the record of its installation does not exist", setup,
 		count(len(objects), "object", "objects"))
 }
