@@ -70,6 +70,10 @@ bindings of --cluster-role remain after that, for the next kubeconfig of this us
 With --oidc, print a kubeconfig for all users of the OpenID Connect issuer of a front-proxy. It contains no
 credentials: kubectl asks its plugin oidc-login (kubelogin) for a token, which opens a browser.
 
+A shard finds a workspace by its path only if it holds the workspace and all workspaces above it. With
+--target shard/NAME and any other workspace, specify the ID of its logical cluster as --workspace: it is
+spec.cluster of the Workspace object, which a front-proxy shows.
+
 Use --port-forward if clients cannot reach kcp's external hostname. kcpctl then serves a proxy on this
 machine that reaches all hosts of the setup through the cluster, and sets proxy-url in the kubeconfig.
 The kubeconfig works as long as kcpctl runs.
@@ -107,7 +111,7 @@ conflict, even if it has the same name: choose another name with --context-name.
 		return targetIDs(s)
 	}))
 	f.StringVar(&o.workspace, "workspace", "",
-		"path of the current workspace (default: the one in the setup file, or root)")
+		"path of the current workspace, or ID of its logical cluster (default: the one in the setup file, or root)")
 	f.StringVar(&o.syncer, "syncer", "",
 		"mint a kubeconfig for the syncer of this physical cluster, which you start with kcpctl syncer")
 	completeFlag(c, "syncer", o.setup.names(env, manualClusters))
@@ -208,6 +212,7 @@ func (o *kubeconfigOptions) handOver(ctx context.Context, s *session) error {
 	if s.topology.Component(access.Target).Assignment.Pending() {
 		return run.RequireAddresses(s.topology)
 	}
+	o.notePath(access)
 	if _, err := s.leaveOut(ctx); err != nil {
 		return err
 	}

@@ -2,7 +2,9 @@ package cmd
 
 import (
 	"cmp"
+	"fmt"
 	"slices"
+	"strings"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -29,6 +31,15 @@ func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 		k.Target.FrontProxy = target.Name
 	}
 	return s.topology.Access(k), nil
+}
+
+// notePath says when a shard does not find the workspace of a kubeconfig: it resolves paths with what it stores itself.
+func (o *kubeconfigOptions) notePath(a topology.Access) {
+	if a.Target.Kind() == topology.FrontProxy || !strings.Contains(a.Workspace, ":") {
+		return
+	}
+	o.env.note(fmt.Sprintf("%s finds %s only if it holds this workspace and all workspaces above it; otherwise use the "+
+		"ID of its logical cluster as --workspace (spec.cluster of the Workspace)", a.Target, a.Workspace))
 }
 
 func (o *kubeconfigOptions) mintingTarget(s *session) (*topology.Component, error) {
