@@ -47,6 +47,20 @@ func (s *Subject) Prepare(ctx context.Context) error {
 	return nil
 }
 
+// notInstalled reports whether nothing of the setup is on this machine. Its ports are not chosen then: whatever listens
+// there does not belong to it.
+func (s *Subject) notInstalled(ctx context.Context) bool {
+	if s.facts.Machine == nil {
+		return false
+	}
+	known, err := s.Runtime.Record(ctx)
+	if err != nil || !known.Empty() {
+		return false
+	}
+	objects, err := s.Runtime.Objects(ctx)
+	return err == nil && len(objects) == 0
+}
+
 // Close closes the connections that checks have opened.
 func (s *Subject) Close() {
 	s.mu.Lock()
@@ -134,6 +148,11 @@ func (s *Subject) dialer(c *topology.Component) func(context.Context) (net.Conn,
 }
 
 func componentsReady(ctx context.Context, s *Subject) (o outcome) {
+	if s.notInstalled(ctx) {
+		o.fail("kcp %q is not installed on this machine", s.Topology.Name)
+		o.fix = "run kcpctl up"
+		return o
+	}
 	o = s.unknownComponents()
 	ended := s.facts.Machine != nil
 	waiting := slices.DeleteFunc(s.Topology.Running(), func(c *topology.Component) bool {

@@ -275,6 +275,9 @@ func (s *Subject) runs(ctx context.Context, id topology.ID) bool {
 
 // fromThisMachine tries the addresses of clients outside of the clusters. Other checks judge the answers.
 func (s *Subject) fromThisMachine(ctx context.Context) []Reachability {
+	if s.notInstalled(ctx) {
+		return nil
+	}
 	all := slices.DeleteFunc(externals(s.Topology), func(e external) bool { return e.clients == "" })
 	found := parallel.Map(atOnce, all, func(e external) Answer { return s.dialExternal(ctx, e) })
 	var rows []Reachability
