@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
 )
 
@@ -110,8 +111,9 @@ func (o *backupCreateOptions) run(ctx context.Context) error {
 	m, err := c.Run(ctx)
 	end()
 	if m != nil && o.output == "" {
-		fmt.Fprintf(o.env.Streams.Err, "\n%s: %d shards, %s, within %s.\n", m.Name, len(m.Databases),
-			bytesize.Format(m.Bytes()), m.Skew.Round(time.Millisecond))
+		fmt.Fprintf(o.env.Streams.Err, "\n%s: %s, %s, within %s.\n", m.Name,
+			gather.Count(len(m.Databases), "shard", "shards"), bytesize.Format(m.Bytes()),
+			m.Skew.Round(time.Millisecond))
 	}
 	return err
 }

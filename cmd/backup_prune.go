@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type backupPruneOptions struct {
@@ -64,7 +65,8 @@ func (o *backupPruneOptions) run(ctx context.Context) error {
 	all := found.Complete
 	old := backup.Prunable(all, o.keep.rule(), o.env.Now())
 	if len(old) == 0 {
-		fmt.Fprintf(o.env.Streams.Err, "Nothing to delete: %s has %d backups.\n", target, len(all))
+		fmt.Fprintf(o.env.Streams.Err, "Nothing to delete: %s has %s.\n", target,
+			gather.Count(len(all), "backup", "backups"))
 		return nil
 	}
 	if o.dryRun {

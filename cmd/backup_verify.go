@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type backupVerifyOptions struct {
@@ -87,8 +88,10 @@ func (o *backupVerifyOptions) print(v *backup.Verified) {
 	for _, t := range v.Tears {
 		printTear(out, t, "after a restore", t.Repair)
 	}
-	fmt.Fprintf(out, "%s has %d shards with %d logical clusters, taken within %s, %s ago.\n", m.Name, len(m.Databases),
-		logicalClusters(m), m.Skew.Round(1e6), ui.Age(o.env.Now().Sub(m.Created)))
+	fmt.Fprintf(out, "%s has %s with %s, taken within %s, %s ago.\n", m.Name,
+		gather.Count(len(m.Databases), "shard", "shards"),
+		gather.Count(logicalClusters(m), "logical cluster", "logical clusters"), m.Skew.Round(1e6),
+		ui.Age(o.env.Now().Sub(m.Created)))
 	for shard, why := range m.Partial {
 		fmt.Fprintf(out, "It is partial: it has no snapshot of shard %s: %s.\n", shard, why)
 	}

@@ -233,7 +233,7 @@ func (o *certsCheckOptions) run(ctx context.Context) error {
 	}
 	return clierr.New(clierr.Failed, "run "+strings.Join(remedies, ", then "),
 		"kcp %q has %s missing, expired or due to expire within %s",
-		s.topology.Name, plural(len(ending), "certificate", "certificates"), &o.within)
+		s.topology.Name, gather.Count(len(ending), "certificate", "certificates"), &o.within)
 }
 
 // print prints a line for each item, or for many certificates that are alike.

@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type certsRenewOptions struct {
@@ -103,12 +104,13 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 		}
 	}
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
-		plural(len(certs), "certificate", "certificates"), t.Name, plural(len(users), "component", "components"))
+		gather.Count(len(certs), "certificate", "certificates"), t.Name,
+		gather.Count(len(users), "component", "components"))
 	err = r.renew(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
 	if err != nil || o.rollout.wait.output == outputJSON || o.rollout.dry() {
 		return err
 	}
-	fmt.Fprintf(o.env.Streams.Err, "\n%s renewed.\n", plural(len(certs), "certificate", "certificates"))
+	fmt.Fprintf(o.env.Streams.Err, "\n%s renewed.\n", gather.Count(len(certs), "certificate", "certificates"))
 	return nil
 }
 

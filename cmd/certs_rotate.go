@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // rotateOptions are the options of the commands that rotate.
@@ -241,7 +242,7 @@ func (o *rotateKeyOptions) run(ctx context.Context) error {
 		if n > 0 {
 			warning = []string{
 				fmt.Sprintf("Service-account tokens signed by %s will stop working.",
-					plural(n, "earlier key", "earlier keys")),
+					gather.Count(n, "earlier key", "earlier keys")),
 				"kcpctl cannot list their holders: tokens that pods and controllers request expire " +
 					"within hours, those in",
 				"Secrets of workspaces never do.",

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type downOptions struct {
@@ -192,7 +193,7 @@ func (o *downOptions) announce(
 	}
 	w := o.env.Streams.Err
 	fmt.Fprintf(w, "down --purge deletes %s of kcp %q, installation %s, and:\n",
-		plural(objects, "object", "objects"), s.topology.Name, cmp.Or(known.Installation, "unknown"))
+		gather.Count(objects, "object", "objects"), s.topology.Name, cmp.Or(known.Installation, "unknown"))
 	for _, line := range scope {
 		fmt.Fprintf(w, "  %s\n", line)
 	}
@@ -200,7 +201,7 @@ func (o *downOptions) announce(
 }
 
 func (o *downOptions) question(s *session, objects int) string {
-	what := fmt.Sprintf("Remove %s of kcp %q from %s", plural(objects, "object", "objects"), s.topology.Name,
+	what := fmt.Sprintf("Remove %s of kcp %q from %s", gather.Count(objects, "object", "objects"), s.topology.Name,
 		s.runtime.Where())
 	if o.purge && s.runtime.KeepsPKI() {
 		return what + fmt.Sprintf(" and all its data? This cannot be undone. Certificate authorities stay in %s.",

@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/adopt"
 )
@@ -76,7 +77,8 @@ func remainsPlan(r *adopt.Remains) *plan.Plan {
 
 func (o *importOptions) mayRemove(ctx context.Context, i *adopt.Installation, r *adopt.Remains) (bool, error) {
 	return o.env.confirmed(ctx, o.yes, fmt.Sprintf("Remove %s and %s of kcp-operator from %s?",
-		plural(len(r.Servers), "Deployment", "Deployments"), plural(len(r.Objects), "object", "objects"), i.Where()))
+		gather.Count(len(r.Servers), "Deployment", "Deployments"),
+		gather.Count(len(r.Objects), "object", "objects"), i.Where()))
 }
 
 // predecessor is the installation of kcp-operator, with its remains.

@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // movesFlags are the flags of commands that move workspaces between shards.
@@ -156,7 +157,7 @@ func (m movesRun) run(ctx context.Context, s *session) error {
 	yes, err := removal{
 		removalFlags: m.removalFlags, session: s, preview: func(context.Context) error { return nil },
 		question: fmt.Sprintf("Move %s of kcp %q? Each cannot be used for some seconds.",
-			plural(len(r.Confirmed), "workspace", "workspaces"), s.topology.Name),
+			gather.Count(len(r.Confirmed), "workspace", "workspaces"), s.topology.Name),
 	}.confirmedMoves(ctx, len(r.Confirmed) > 0)
 	if err != nil || !yes {
 		return err
@@ -184,7 +185,7 @@ func (m movesRun) print(env *Env, moves []run.WorkspaceMove) {
 		rows = append(rows, []string{move.Workspace, move.From, move.To})
 	}
 	if env.events != nil {
-		env.events.note(plural(len(moves), "workspace", "workspaces")+" to move", rows...)
+		env.events.note(gather.Count(len(moves), "workspace", "workspaces")+" to move", rows...)
 		return
 	}
 	ui.Table(env.Streams.Out, rows[0], rows[1:]...)

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/outputdir"
 )
 
@@ -236,7 +237,7 @@ func (o *renderOptions) writeFiles(s *session, docs []document) error {
 		o.env.note(filepath.Join(o.outputDir, path) +
 			" is no longer part of the setup, but stays because it was changed after render wrote it")
 	}
-	msg := fmt.Sprintf("%s written to %s", plural(len(files), "file", "files"), o.outputDir)
+	msg := fmt.Sprintf("%s written to %s", gather.Count(len(files), "file", "files"), o.outputDir)
 	if n := len(res.Removed); n > 0 {
 		msg += fmt.Sprintf(", %d of a previous render removed", n)
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type restartOptions struct {
@@ -85,7 +86,7 @@ func (o *restartOptions) restart(ctx context.Context, s *session, selected []top
 		return err
 	}
 	title := fmt.Sprintf("restart %s of kcp %q  (%s)",
-		plural(len(selected), "component", "components"), s.topology.Name, s.runtime.Where())
+		gather.Count(len(selected), "component", "components"), s.topology.Name, s.runtime.Where())
 	res, err := upRun{
 		header: title, wait: o.wait, keepHistory: true,
 		options: run.UpOptions{
@@ -104,7 +105,7 @@ func (o *restartOptions) restart(ctx context.Context, s *session, selected []top
 		return nil
 	}
 	fmt.Fprintf(o.env.Streams.Err, "\n%s of kcp %q restarted.\n",
-		plural(len(selected), "component", "components"), s.topology.Name)
+		gather.Count(len(selected), "component", "components"), s.topology.Name)
 	return nil
 }
 

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/live"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type restoreRepairOptions struct {
@@ -120,7 +121,7 @@ func (o *restoreRepairOptions) actions() []backup.Action {
 
 func (o *restoreRepairOptions) repair(ctx context.Context, s *session, r *backup.Repair) error {
 	question := fmt.Sprintf("Repair %s of kcp %q (%s)? Deleted objects cannot be restored without a backup.",
-		plural(len(r.Shown), "workspace", "workspaces"), s.topology.Name, s.runtime.Where())
+		gather.Count(len(r.Shown), "workspace", "workspaces"), s.topology.Name, s.runtime.Where())
 	if yes, err := o.env.confirmed(ctx, o.yes, question); err != nil || !yes {
 		return cmp.Or(err, silent(clierr.Failed))
 	}

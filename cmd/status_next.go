@@ -7,6 +7,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // nextStep is a reason why a setup is not as it should be, and the command that repairs it.
@@ -127,7 +128,7 @@ func (o *statusOptions) setNextCommands(st *status.Status) {
 func progress(r status.Rotation) string {
 	switch {
 	case r.Done != nil:
-		return fmt.Sprintf("%s: %d of %s", r.Phase, r.Done.Count, plural(r.Done.Of, "component", "components"))
+		return fmt.Sprintf("%s: %d of %s", r.Phase, r.Done.Count, gather.Count(r.Done.Of, "component", "components"))
 	case r.Incomplete:
 		return string(r.Phase) + ": not complete"
 	}

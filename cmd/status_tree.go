@@ -87,14 +87,14 @@ func (o *statusOptions) drifted(st *status.Status) string {
 	unknown := ""
 	if st.DriftUnknown > 0 {
 		unknown = fmt.Sprintf("; %s on clusters that cannot be reached",
-			plural(st.DriftUnknown, "object is", "objects are"))
+			gather.Count(st.DriftUnknown, "object is", "objects are"))
 	}
 	switch {
 	case st.DriftProblem != "":
 		return w.Yellow(w.Text("drift: unknown: " + firstLine(st.DriftProblem)))
 	case st.Drift != nil && *st.Drift > 0:
 		return w.Yellow(fmt.Sprintf("drift: %s from the setup (see %s)%s",
-			plural(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"), unknown))
+			gather.Count(*st.Drift, "object differs", "objects differ"), o.setup.command("diff"), unknown))
 	case st.Drift != nil:
 		return "drift: none" + unknown
 	}
@@ -238,13 +238,13 @@ func (g *group) notes(now time.Time, off bool) string {
 	add(g.works())
 	add(g.leader())
 	if g.Restarts > 0 {
-		add(plural(int(g.Restarts), "restart", "restarts"))
+		add(gather.Count(int(g.Restarts), "restart", "restarts"))
 	}
 	if g.cordoned {
 		add("cordoned")
 	}
 	if g.clusters != nil {
-		add(plural(*g.clusters, "logical cluster", "logical clusters"))
+		add(gather.Count(*g.clusters, "logical cluster", "logical clusters"))
 	}
 	if left := g.NextExpiry.Sub(now); !g.NextExpiry.IsZero() && left < 30*24*time.Hour &&
 		!strings.Contains(g.Reason, "expired") {

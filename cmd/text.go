@@ -9,14 +9,6 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
-// plural is a number of things: 1 certificate, 2 certificates.
-func plural(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // mapped returns what of returns for each of all.
 func mapped[T, R any](all []T, of func(T) R) []R {
 	var out []R

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 type validateOptions struct {
@@ -154,7 +155,7 @@ func describeSetup(f *setup.File, t *topology.Topology) string {
 	}
 	var parts []string
 	for _, k := range kinds {
-		parts = append(parts, plural(of[k], string(k), k.Plural()))
+		parts = append(parts, gather.Count(of[k], string(k), k.Plural()))
 	}
 	text := fmt.Sprintf("kcp %q %s with %s", t.Name, f.Setup.Spec.Version, strings.Join(parts, ", "))
 	if n := len(f.Setup.Spec.Clusters); n > 1 {

@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/content"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // copy copies the snapshot of a shard into a directory, reads what is in it, and writes it compressed to the target.
@@ -62,7 +63,8 @@ func (c *Create) copy(ctx context.Context, dir, name string, s *source) error {
 	}
 	s.file = archive.File{Size: sum.size, SHA256: hex.EncodeToString(sum.sum.Sum(nil))}
 	c.component(id, run.Done,
-		fmt.Sprintf("%d keys, %d logical clusters, %s", s.database.Keys, s.database.LogicalClusters,
+		fmt.Sprintf("%s, %s, %s", gather.Count(s.database.Keys, "key", "keys"),
+			gather.Count(s.database.LogicalClusters, "logical cluster", "logical clusters"),
 			bytesize.Format(s.database.Size)))
 	return nil
 }

@@ -2,7 +2,6 @@ package backup
 
 import (
 	"context"
-	"fmt"
 	"maps"
 	"os"
 	"path"
@@ -16,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // place puts the data of all components in place. What is replaced is moved aside.
@@ -35,7 +35,8 @@ func (r *Restore) place(ctx context.Context, p *Plan, known *record.Record) erro
 		if err := r.Runtime.Keep(ctx, known); err != nil {
 			return err
 		}
-		r.component(id, run.Done, fmt.Sprintf("%d keys, %d logical clusters", d.Keys, d.LogicalClusters))
+		r.component(id, run.Done, gather.Count(d.Keys, "key", "keys")+", "+
+			gather.Count(d.LogicalClusters, "logical cluster", "logical clusters"))
 	}
 	for _, id := range p.Emptied {
 		c := r.Topology.Component(id)

@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // The steps of a restore.
@@ -92,7 +93,7 @@ func (r *Restore) Plan(ctx context.Context) (*Plan, error) {
 	if err != nil {
 		return nil, r.fail(stepVerify, err)
 	}
-	r.step(stepVerify, run.Done, fmt.Sprintf("%d shards, taken %s", len(r.manifest.Databases),
+	r.step(stepVerify, run.Done, fmt.Sprintf("%s, taken %s", gather.Count(len(r.manifest.Databases), "shard", "shards"),
 		r.manifest.Created.Format(time.RFC3339)))
 	return p, nil
 }
@@ -468,7 +469,7 @@ func (r *Restore) stop(ctx context.Context, p *Plan) error {
 			running = append(running, it)
 		}
 	}
-	r.step(stepStop, run.Running, fmt.Sprintf("%d workloads", len(running)))
+	r.step(stepStop, run.Running, gather.Count(len(running), "workload", "workloads"))
 	stages := topology.Stages()
 	stage := func(it plan.Item) int { // components of unknown kinds, which another release has written, are the first
 		return slices.IndexFunc(stages, func(s []topology.Kind) bool { return slices.Contains(s, it.Component.Kind()) })
@@ -479,6 +480,6 @@ func (r *Restore) stop(ctx context.Context, p *Plan) error {
 			return err
 		}
 	}
-	r.step(stepStop, run.Done, fmt.Sprintf("%d workloads stopped", len(running)))
+	r.step(stepStop, run.Done, gather.Count(len(running), "workload", "workloads")+" stopped")
 	return nil
 }

@@ -24,6 +24,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -102,7 +103,8 @@ func (v *Verify) databases(ctx context.Context, m *archive.Manifest) ([]*content
 			return err
 		}
 		v.Report(d.Component, run.Done,
-			fmt.Sprintf("revision %d, %d keys, %d logical clusters", d.Revision, d.Keys, d.LogicalClusters))
+			fmt.Sprintf("revision %d, %s, %s", d.Revision, gather.Count(d.Keys, "key", "keys"),
+				gather.Count(d.LogicalClusters, "logical cluster", "logical clusters")))
 		return nil
 	})
 	return slices.DeleteFunc(shards, func(s *content.Shard) bool { return s == nil }), errs

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/dag"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
@@ -162,7 +163,7 @@ func (cs *canaries) begin() {
 	defer cs.mu.Unlock()
 	if !cs.begun {
 		cs.begun = true
-		cs.step(stepCanary, Running, "a workspace on "+count(len(cs.shards), "shard", "shards"))
+		cs.step(stepCanary, Running, "a workspace on "+gather.Count(len(cs.shards), "shard", "shards"))
 	}
 }
 

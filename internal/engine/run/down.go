@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -203,7 +204,7 @@ func (d *Down) withoutLost(objects []plan.Item) []plan.Item {
 		of, _ := split(lost, func(it plan.Item) bool { return it.Component == id })
 		if len(of) > 0 {
 			d.note(fmt.Sprintf("%s: %s cannot be reached: %s of it stay there, with the state of the agent", id,
-				of[0].Workspace, count(len(of), "object", "objects")))
+				of[0].Workspace, gather.Count(len(of), "object", "objects")))
 		}
 	}
 	return rest
@@ -238,7 +239,7 @@ func (d *Down) left(ctx context.Context) string {
 
 // delete deletes items, one list after the other.
 func (d *Down) delete(ctx context.Context, name string, lists ...[]plan.Item) error {
-	objects := count(len(slices.Concat(lists...)), "object", "objects")
+	objects := gather.Count(len(slices.Concat(lists...)), "object", "objects")
 	if len(slices.Concat(lists...)) == 0 {
 		return nil
 	}

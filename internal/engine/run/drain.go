@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
@@ -48,7 +49,7 @@ func (x *removal) drain(ctx context.Context) error {
 	if err := x.mover.root.UnbindMigration(ctx); err != nil {
 		return x.fail(step, err)
 	}
-	x.step(step, Done, count(d.moved, "logical cluster", "logical clusters")+" moved")
+	x.step(step, Done, gather.Count(d.moved, "logical cluster", "logical clusters")+" moved")
 	return nil
 }
 
@@ -139,5 +140,5 @@ func (x *removal) notMoved(all []staying) error {
 	return clierr.New(clierr.Failed,
 		"add a shard with the labels that they select (kcpctl add-shard NAME --label KEY=VALUE), or change what keeps "+
 			"them; then run the command again",
-		"%s is not removed: it keeps %s\n%s", x.id(), count(len(all), "workspace", "workspaces"), paths(all))
+		"%s is not removed: it keeps %s\n%s", x.id(), gather.Count(len(all), "workspace", "workspaces"), paths(all))
 }

@@ -209,13 +209,6 @@ func names(ids []topology.ID) []string {
 	return out
 }
 
-func count(n int, one, many string) string {
-	if n == 1 {
-		return "1 " + one
-	}
-	return fmt.Sprintf("%d %s", n, many)
-}
-
 // FirstLine returns the first line of an error, for one line of output.
 func FirstLine(err error) string {
 	line, _, _ := strings.Cut(err.Error(), "\n")

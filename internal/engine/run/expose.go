@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
@@ -171,7 +172,7 @@ func (u *Up) waitForAddresses(ctx context.Context) (topology.Addresses, error) {
 	})
 	switch late := (*poll.Expired)(nil); {
 	case err == nil:
-		u.step(stepAddresses, Done, count(len(known), "address is", "addresses are")+" assigned")
+		u.step(stepAddresses, Done, gather.Count(len(known), "address is", "addresses are")+" assigned")
 		return known, nil
 	case !errors.As(err, &late):
 		return nil, err

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/dag"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -81,7 +82,7 @@ func (u *Up) summarize(ctx context.Context, errs map[topology.ID]error) error {
 	if skipped > 0 {
 		last := failed[len(failed)-1]
 		last.Err = fmt.Errorf("%w\n%s skipped", last.Err,
-			count(skipped, "component that needs them was", "components that need them were"))
+			gather.Count(skipped, "component that needs them was", "components that need them were"))
 	}
 	code := 0
 	var all []error

@@ -7,6 +7,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // FlagNewInstallation is the flag that creates the installation which a setup file names.
@@ -64,5 +65,5 @@ func RecordLost(ctx context.Context, a Archive, setup string, known *record.Reco
 		"run kcpctl up with the setup file that was applied last: it makes the record again from what runs; or "+
 			"restore a backup with kcpctl restore; then rerun the command",
 		"kcp %q is deployed (%s), and the record of its installation does not exist", setup,
-		count(len(objects), "object", "objects"))
+		gather.Count(len(objects), "object", "objects"))
 }

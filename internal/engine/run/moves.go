@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -192,7 +193,7 @@ func (r *Moves) locked(ctx context.Context) error {
 			"other workspaces would move now than the ones that were confirmed, because workspaces or shards have "+
 				"changed; nothing was changed")
 	}
-	r.step(stepChoice, Done, count(len(w.moves), "workspace to move", "workspaces to move"))
+	r.step(stepChoice, Done, gather.Count(len(w.moves), "workspace to move", "workspaces to move"))
 	if len(w.moves) == 0 && !w.bound {
 		return r.finishEarlier(ctx)
 	}
@@ -236,7 +237,7 @@ func (r *Moves) moveChosen(ctx context.Context, w *whole) error {
 	if err := r.root.UnbindMigration(ctx); err != nil {
 		return r.fail(stepMigration, err)
 	}
-	r.step(stepMigration, Done, count(moved+len(w.moves), "workspace", "workspaces")+" moved")
+	r.step(stepMigration, Done, gather.Count(moved+len(w.moves), "workspace", "workspaces")+" moved")
 	return nil
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // preparation is the part of a run that writes nothing: it makes the plan, and refuses one that would lose something.
@@ -147,9 +148,9 @@ func certificatesMessage(r *pki.Result) string {
 		n    int
 		what string
 	}{
-		{len(r.CAs), count(len(r.CAs), "authority", "authorities") + " to create"},
-		{r.Created(), count(r.Created(), "certificate", "certificates") + " to create"},
-		{r.Renewed(), count(r.Renewed(), "certificate", "certificates") + " to renew"},
+		{len(r.CAs), gather.Count(len(r.CAs), "authority", "authorities") + " to create"},
+		{r.Created(), gather.Count(r.Created(), "certificate", "certificates") + " to create"},
+		{r.Renewed(), gather.Count(r.Renewed(), "certificate", "certificates") + " to renew"},
 		{r.Kept, fmt.Sprintf("%d kept", r.Kept)},
 	} {
 		if p.n > 0 {
@@ -207,7 +208,7 @@ func (p *preparation) plan(ctx context.Context, progress func(compared, total in
 			res.Plan.Conflicts[i].Leave = p.leave(res.Plan, res.Plan.Conflicts[i])
 		}
 		err := clierr.New(clierr.Conflict, "", "%s owned by other field managers; nothing was written",
-			count(n, "field is", "fields are"))
+			gather.Count(n, "field is", "fields are"))
 		return res, p.fail(stepPlan, &ConflictError{err, res.Plan.Conflicts})
 	}
 	return res, nil

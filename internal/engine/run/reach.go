@@ -2,11 +2,11 @@ package run
 
 import (
 	"context"
-	"fmt"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // probe tries, from inside the clusters, the addresses at which components dial components of other clusters. The pods
@@ -39,7 +39,7 @@ func (u *Up) probe(ctx context.Context, res *Result) error {
 	if err := report.Err(); err != nil {
 		return u.fail(stepReachability, err)
 	}
-	u.step(stepReachability, Done, fmt.Sprintf("%s tried", count(len(report.Reachability), "address", "addresses")))
+	u.step(stepReachability, Done, gather.Count(len(report.Reachability), "address", "addresses")+" tried")
 	return nil
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // leaveOut excludes the clusters that cannot be reached. The consequences for the removal are decided once the record
@@ -87,7 +88,7 @@ func knownWorkspaces(all []kcp.Workspace) string {
 		return ""
 	}
 	return fmt.Sprintf("; it has at least %s, and all below them\n%s",
-		count(len(all), "workspace", "workspaces"), paths(all))
+		gather.Count(len(all), "workspace", "workspaces"), paths(all))
 }
 
 // workspaces returns the workspaces on the shard whose Workspace objects are on shards that are kept.

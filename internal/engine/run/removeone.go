@@ -12,6 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
@@ -196,7 +197,7 @@ func (x *removal) inspect(ctx context.Context) error {
 	case len(x.clusters) == 0:
 		return nil
 	}
-	x.step(step, Done, count(len(x.clusters), "logical cluster", "logical clusters"))
+	x.step(step, Done, gather.Count(len(x.clusters), "logical cluster", "logical clusters"))
 	if !x.Drain {
 		return x.notEmpty(x.clusters)
 	}
@@ -254,7 +255,7 @@ func (x *removal) release(ctx context.Context) error {
 func (x *removal) notEmpty(clusters []kcp.LogicalCluster) error {
 	return clierr.New(clierr.Failed, "delete them, or move them to other shards with --drain; nothing was changed",
 		"%s is not empty: it has %s\n%s", x.id(),
-		count(len(clusters), "logical cluster", "logical clusters"), paths(clusters))
+		gather.Count(len(clusters), "logical cluster", "logical clusters"), paths(clusters))
 }
 
 // ended returns the logical clusters of the shard. If all of them are being deleted, it waits until they are gone.
@@ -351,11 +352,11 @@ func (x *removal) delete(ctx context.Context) error {
 
 func (x *removal) deleteComponent(ctx context.Context, id topology.ID, items []plan.Item) error {
 	if len(items) > 0 {
-		x.step(string(id), Running, "removing "+count(len(items), "object", "objects"))
+		x.step(string(id), Running, "removing "+gather.Count(len(items), "object", "objects"))
 		if err := x.Runtime.Delete(ctx, items); err != nil {
 			return x.fail(string(id), err)
 		}
-		x.step(string(id), Done, count(len(items), "object", "objects")+" removed")
+		x.step(string(id), Done, gather.Count(len(items), "object", "objects")+" removed")
 	}
 	if !x.Purge {
 		return nil

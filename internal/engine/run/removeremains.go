@@ -8,6 +8,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
@@ -74,7 +75,7 @@ func (r *RemoveShards) clearCache(ctx context.Context) error {
 		}
 		removed += kcp.Total(entries)
 	}
-	r.step(stepCache, Done, count(removed, "entry", "entries")+" removed")
+	r.step(stepCache, Done, gather.Count(removed, "entry", "entries")+" removed")
 	return nil
 }
 
@@ -102,7 +103,7 @@ func (r *RemoveShards) clearEndpoints(ctx context.Context) error {
 			removed += n
 		}
 	}
-	r.step(stepEndpoints, Done, count(removed, "endpoint", "endpoints")+" removed")
+	r.step(stepEndpoints, Done, gather.Count(removed, "endpoint", "endpoints")+" removed")
 	return nil
 }
 

@@ -106,11 +106,12 @@ func (u *Up) unbind(ctx context.Context, res *Result, x *withdrawer, deleted []p
 			continue
 		}
 		x.step(string(id), Running,
-			"removing "+count(len(n.bindings), "APIBinding", "APIBindings")+" with the objects in their workspaces")
+			"removing "+gather.Count(len(n.bindings), "APIBinding", "APIBindings")+
+				" with the objects in their workspaces")
 		if err := x.deleteBindings(ctx, &withdrawal{agent: id, bindings: n.bindings}); err != nil {
 			return x.fail(string(id), err)
 		}
-		x.step(string(id), Done, count(len(n.bindings), "APIBinding", "APIBindings")+" removed")
+		x.step(string(id), Done, gather.Count(len(n.bindings), "APIBinding", "APIBindings")+" removed")
 	}
 	return nil
 }

@@ -241,7 +241,7 @@ func (x *withdrawer) carryOut(ctx context.Context, all []*withdrawal, lost bool)
 func (x *withdrawer) unbind(ctx context.Context, w *withdrawal) error {
 	if n := len(w.bindings); n > 0 {
 		x.step(string(w.agent), Running,
-			"removing "+count(n, "APIBinding", "APIBindings")+" with the objects in their workspaces")
+			"removing "+gather.Count(n, "APIBinding", "APIBindings")+" with the objects in their workspaces")
 		if err := x.deleteBindings(ctx, w); err != nil {
 			return err
 		}
@@ -294,7 +294,8 @@ func (x *withdrawer) withdraw(ctx context.Context, w *withdrawal, lost bool) err
 	if !w.whole {
 		what = "its "
 	}
-	x.step(string(w.agent), Done, what+count(len(w.published), "published resource", "published resources")+" and "+
-		count(len(remains), "object of its state", "objects of its state")+" are removed")
+	x.step(string(w.agent), Done,
+		what+gather.Count(len(w.published), "published resource", "published resources")+" and "+
+			gather.Count(len(remains), "object of its state", "objects of its state")+" are removed")
 	return nil
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // askTime is how long kcp may take to list the objects of the APIs of an agent. releaseTime is how long it may take to
@@ -396,7 +397,7 @@ func (x *withdrawer) release(ctx context.Context, w *withdrawal) error {
 	}
 	if released > 0 {
 		x.note(fmt.Sprintf("%s: %s in workspaces no longer have a finalizer of it; their copies stay", w.agent,
-			count(released, "object", "objects")))
+			gather.Count(released, "object", "objects")))
 	}
 	switch {
 	case err == nil || ctx.Err() != nil:

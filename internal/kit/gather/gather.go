@@ -46,6 +46,14 @@ func Names(prefix string, names []string) string {
 	return prefix + "{" + strings.Join(shown, ",") + "}"
 }
 
+// Count is a number of things: 1 certificate, 2 certificates.
+func Count(n int, one, many string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, many)
+}
+
 // Few joins texts. If there are many, it joins the first ones, and says how many more there are, which are at least
 // two.
 func Few(all []string, most int, separator string) string {

@@ -63,6 +63,12 @@ func TestManyMessagesThatDiffer(t *testing.T) {
 	require.Equal(t, in, Messages(in))
 }
 
+func TestCount(t *testing.T) {
+	for n, want := range map[int]string{0: "0 keys", 1: "1 key", 2: "2 keys"} {
+		require.Equal(t, want, Count(n, "key", "keys"))
+	}
+}
+
 func TestFew(t *testing.T) {
 	require.Equal(t, "a, b", Few([]string{"a", "b"}, 2, ", "))
 	require.Equal(t, "a, b, c", Few([]string{"a", "b", "c"}, 2, ", "))
