@@ -19,19 +19,25 @@ type releaseKind struct {
 	inOwn     bool
 	// others are fields with further values, which import does not read.
 	others []string
+	// clusters are fields with the cluster of the installation, which import does not read: they name no kubeconfig
+	// context. release is the field with the name of the release, after which the chart names its objects.
+	clusters []string
+	release  string
 }
 
 func releaseKinds() []releaseKind {
 	return []releaseKind{
 		{"helm.toolkit.fluxcd.io", "HelmRelease", "spec.chart.spec.chart", "spec.chart.spec.version", "spec.values",
 			"spec.targetNamespace", true,
-			[]string{"spec.valuesFrom", "spec.chart.spec.valuesFiles", "spec.postRenderers"}},
+			[]string{"spec.valuesFrom", "spec.chart.spec.valuesFiles", "spec.postRenderers"},
+			[]string{"spec.kubeConfig"}, "spec.releaseName"},
 		{"argoproj.io", "Application", "spec.source.chart", "spec.source.targetRevision",
 			"spec.source.helm.valuesObject", "spec.destination.namespace", false,
 			[]string{"spec.source.helm.values", "spec.source.helm.valueFiles", "spec.source.helm.parameters",
-				"spec.source.helm.fileParameters", "spec.sources"}},
+				"spec.source.helm.fileParameters", "spec.sources"},
+			[]string{"spec.destination.server", "spec.destination.name"}, "spec.source.helm.releaseName"},
 		{"helm.cattle.io", "HelmChart", "spec.chart", "spec.version", "", "spec.targetNamespace", true,
-			[]string{"spec.valuesContent", "spec.set"}},
+			[]string{"spec.valuesContent", "spec.set"}, nil, ""},
 	}
 }
 
@@ -109,12 +115,26 @@ func (r *reader) release(o *object) bool {
 			}
 		}
 		if read {
+			k.place(o)
 			r.others = append(r.others, o)
 			r.chart, r.namespace = k.of(o), k.installsIn(o)
 		}
 		return read
 	}
 	return false
+}
+
+// place reports fields that say where and under which name the chart is installed, and that import does not read.
+func (k releaseKind) place(o *object) {
+	for _, path := range k.clusters {
+		if fieldAt(o.root, path) != nil {
+			o.find(NotMapped, "import does not read the cluster in "+path,
+				"set the kubeconfig context of that cluster: spec.clusters[].context")
+		}
+	}
+	if k.release != "" && fieldAt(o.root, k.release) != nil {
+		o.find(NotNeeded, "objects have the name of the setup, and not that in "+k.release, "")
+	}
 }
 
 // fieldAt returns the field at a path below an object, or nil.
