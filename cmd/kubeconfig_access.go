@@ -33,13 +33,13 @@ func (o *kubeconfigOptions) newAccess(s *session) (topology.Access, error) {
 	return s.topology.Access(k), nil
 }
 
-// notePath says when a shard does not find the workspace of a kubeconfig: it resolves paths with what it stores itself.
+// notePath says when a shard does not find the workspace of a kubeconfig: it only knows its own workspaces.
 func (o *kubeconfigOptions) notePath(a topology.Access) {
 	if a.Target.Kind() == topology.FrontProxy || !strings.Contains(a.Workspace, ":") {
 		return
 	}
-	o.env.note(fmt.Sprintf("%s finds %s only if it holds this workspace and all workspaces above it; otherwise use the "+
-		"ID of its logical cluster as --workspace (spec.cluster of the Workspace)", a.Target, a.Workspace))
+	o.env.note(fmt.Sprintf("%s finds %s only if it holds this workspace and all workspaces above it; otherwise "+
+		"use the ID of its logical cluster as --workspace (spec.cluster of the Workspace)", a.Target, a.Workspace))
 }
 
 func (o *kubeconfigOptions) mintingTarget(s *session) (*topology.Component, error) {

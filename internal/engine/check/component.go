@@ -47,8 +47,8 @@ func (s *Subject) Prepare(ctx context.Context) error {
 	return nil
 }
 
-// notInstalled reports whether nothing of the setup is on this machine. Its ports are not chosen then: whatever listens
-// there does not belong to it.
+// notInstalled reports whether the setup is not on this machine. Its ports are not chosen then: whatever listens there
+// does not belong to it.
 func (s *Subject) notInstalled(ctx context.Context) bool {
 	if s.facts.Machine == nil {
 		return false
