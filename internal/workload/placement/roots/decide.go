@@ -46,12 +46,14 @@ func (d *decider) decide(sub *subject) (_ schedule.Decision, affects bool) {
 	defer d.mu.Unlock()
 	last, _ := d.decisions.of(sub.item)
 	d.decisions.near(neighbours, &sub.workload)
+	sub.workload.Home = d.homeOf(sub)
 	if last.uid != sub.root.GetUID() {
 		last.moved = movesOf(sub.root.Unstructured).now(sub.now) // of the previous controller
 		last.shares = nil
 	}
 	candidates := d.candidates(sub)
-	next := decided{moved: last.moved, stuck: stuckSince(last.stuck, sub, candidates), uid: sub.root.GetUID()}
+	next := decided{moved: last.moved, stuck: stuckSince(last.stuck, sub, candidates), uid: sub.root.GetUID(),
+		claims: sub.claims, home: sub.workload.Home}
 	for cluster, since := range next.stuck {
 		if share := sub.previous[cluster]; sub.now.Sub(since) >= stuckAfter {
 			share.Stuck = share.Replicas - share.Available
@@ -103,7 +105,10 @@ type decided struct {
 	shares  map[string]int64
 	divided bool
 	uid     types.UID
-	moved   moves
+	// claims are those that the workload uses, and home is the cluster with its data, see homeOf.
+	claims []item
+	home   string
+	moved  moves
 	// stuck has since when replicas have not been available, by cluster.
 	stuck map[string]time.Time
 }
@@ -115,14 +120,15 @@ type decisions struct {
 	// on has the workloads by cluster, waiting those that another cluster or more room can change, and everywhere those
 	// that go to each cluster.
 	on                  map[string]map[item]bool
+	users               map[item]map[item]bool // of claims
 	waiting, everywhere map[item]bool
 	// fingerprints are the states that the last decisions depended on, by cluster.
 	fingerprints map[string]fingerprint
 }
 
 func newDecisions() *decisions {
-	return &decisions{all: map[item]decided{}, on: map[string]map[item]bool{}, waiting: map[item]bool{},
-		everywhere: map[item]bool{}}
+	return &decisions{all: map[item]decided{}, on: map[string]map[item]bool{}, users: map[item]map[item]bool{},
+		waiting: map[item]bool{}, everywhere: map[item]bool{}}
 }
 
 func (d *decisions) of(i item) (decided, bool) {
@@ -142,6 +148,12 @@ func (d *decisions) remember(i item, next decided, waits, everywhere bool) {
 			d.on[c] = map[item]bool{}
 		}
 		d.on[c][i] = true
+	}
+	for _, claim := range next.claims {
+		if d.users[claim] == nil {
+			d.users[claim] = map[item]bool{}
+		}
+		d.users[claim][i] = true
 	}
 	if waits {
 		d.waiting[i] = true
@@ -173,6 +185,11 @@ func (d *decisions) unlink(i item) {
 	for _, c := range d.all[i].clusters {
 		delete(d.on[c], i)
 	}
+	for _, claim := range d.all[i].claims {
+		if delete(d.users[claim], i); len(d.users[claim]) == 0 {
+			delete(d.users, claim)
+		}
+	}
 	delete(d.waiting, i)
 	delete(d.everywhere, i)
 }
@@ -193,6 +210,21 @@ func (d *decisions) near(all []neighbour, w *schedule.Workload) {
 			w.AntiAffine[c] = w.AntiAffine[c] || n.anti
 		}
 	}
+}
+
+// beside returns the clusters of the last decisions about the claims of a workload, and about others that use them.
+func (d *decisions) beside(sub *subject) (clusters []string) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, claim := range sub.claims {
+		clusters = append(clusters, d.all[claim].clusters...)
+		for i := range d.users[claim] {
+			if i != sub.item {
+				clusters = append(clusters, d.all[i].clusters...)
+			}
+		}
+	}
+	return clusters
 }
 
 // affected returns the workloads that a change of the clusters affects: workloads with a share in a cluster whose state

@@ -45,8 +45,10 @@ func (f *followers) follow(ctx context.Context, ns item) (again time.Duration, _
 		problems = append(problems, err)
 	}
 	for i, root := range sc.pending {
+		last, _ := f.decisions.of(i)
+		waits := last.home != "" && len(last.clusters) == 0 // for a cluster with a claim, which can be deleted
 		open := wants(root.Unstructured, f.hintsOf(i)) || stale(root.Unstructured, f.lacks(i, root))
-		if open || sc.rescaled(i, root) {
+		if open || waits || sc.rescaled(i, root) {
 			f.again(i)
 		}
 	}
@@ -135,25 +137,27 @@ func wants(root *unstructured.Unstructured, namespace map[string]string) bool {
 func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupResource(), Name: i.Name} }
 
 // protect writes the leaves of what has to be in a cluster before the pods of a workload, see kinds.IsFirst, before the
-// workload gets its first leaf there: the syncer of the cluster applies them in this order. The decision about the
-// workload is known. If something that the workload needs there cannot have a leaf, it returns the reason: the workload
-// waits.
-func (f *followers) protect(ctx context.Context, i item, changes splitter.Changes,
-	leaves map[string]*unstructured.Unstructured) (r refusal, again time.Duration, _ error) {
+// workload gets its first leaf there: the syncer of the cluster applies them in this order. So does the leaf of a claim
+// if one cluster gets it: wherever such a workload is, other ones find it. The decision about the workload is known. If
+// something that the workload needs there cannot have a leaf, it returns the reason: the workload waits.
+func (f *followers) protect(ctx context.Context, sub *subject, changes splitter.Changes) (
+	r refusal, again time.Duration, _ error) {
+	i := sub.item
 	var fresh []string
 	for _, leaf := range changes.Apply {
-		if cluster := leaf.GetLabels()[api.LabelCluster]; leaves[cluster] == nil {
+		if cluster := leaf.GetLabels()[api.LabelCluster]; sub.leaves[cluster] == nil {
 			fresh = append(fresh, cluster)
 		}
 	}
-	if len(fresh) == 0 || splitter.CanFollow(i.GroupResource()) || !f.guarded(i) {
+	claimed := len(fresh) == 1 && len(sub.claims) > 0
+	if len(fresh) == 0 || splitter.CanFollow(i.GroupResource()) || !claimed && !f.guarded(i) {
 		return r, 0, nil
 	}
 	sc := f.look(namespace(i.Key))
 	needs := splitter.FindNeeds(sc.workloads, sc.objects)
 	for _, ref := range sc.refs() { // sorted: the same refusal is returned each time
 		root := sc.roots[ref]
-		if !kinds.IsFirst(ref.GroupResource, ref.Name) {
+		if !kinds.IsFirst(ref.GroupResource, ref.Name) && !(claimed && splitter.KeepsData(ref.GroupResource)) {
 			continue
 		}
 		if !sc.complete[root.Endpoint] && splitter.SelectsNamespaces(root.Unstructured) {
@@ -167,7 +171,7 @@ func (f *followers) protect(ctx context.Context, i item, changes splitter.Change
 			return slices.Contains(needs[ref][c], refOf(i).String())
 		})
 		if refused != "" && needed && r == "" {
-			r = refusal(fmt.Sprintf("it waits for %s, which protects its pods: %s", ref, refused))
+			r = refusal(fmt.Sprintf("it waits for %s, which its pods need first: %s", ref, refused))
 		}
 	}
 	return r, 0, nil

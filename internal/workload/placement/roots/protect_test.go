@@ -79,7 +79,7 @@ func TestPoliciesAreWrittenBeforeTheFirstWorkload(t *testing.T) {
 // A workload waits for a policy whose leaf kcp refuses, always with the same reason, and not for policies of other pods.
 func TestAWorkloadWaitsForItsOwnPoliciesOnly(t *testing.T) {
 	for name, tc := range map[string]struct{ selector, leaves, scheduled string }{
-		"its own": {"{}", "", "False LeafRefused: it waits for networkpolicies.networking.k8s.io/a, which protects its pods: kcp refuses a leaf: no"},
+		"its own": {"{}", "", "False LeafRefused: it waits for networkpolicies.networking.k8s.io/a, which its pods need first: kcp refuses a leaf: no"},
 		"others":  {"{matchLabels: {app: db}}", "c1=4", "True Scheduled: "},
 	} {
 		t.Run(name, func(t *testing.T) {

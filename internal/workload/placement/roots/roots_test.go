@@ -3,6 +3,7 @@ package roots_test
 import (
 	"context"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"sync/atomic"
@@ -143,8 +144,10 @@ func (s *scheduler) leaves() string {
 	return strings.Join(out, " ")
 }
 
-func (s *scheduler) scheduled() string {
-	all, _, _ := unstructured.NestedSlice(s.Get("1a", deployments, "shop", "web").Object, "status", "conditions")
+func (s *scheduler) scheduled() string { return s.scheduledOf("web") }
+
+func (s *scheduler) scheduledOf(name string) string {
+	all, _, _ := unstructured.NestedSlice(s.Get("1a", deployments, "shop", name).Object, "status", "conditions")
 	for _, c := range all {
 		if m := c.(map[string]any); m["type"] == api.ConditionScheduled {
 			return fmt.Sprint(m["status"], " ", m["reason"], ": ", m["message"])
@@ -360,8 +363,60 @@ spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim:
 	s.clusters(cluster("c2", true, 0))
 	s.eventually(func() bool { return strings.HasPrefix(s.scheduled(), "False ClusterGone: there is no Cluster c1, ") }, "reported")
 	require.Equal(t, "c1=2", s.leaves())
+
+	const backup = `
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: backup, namespace: shop}
+spec: {replicas: 1, template: {spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}}`
+	s.deploy(backup)
+	s.eventually(func() bool {
+		return strings.HasPrefix(s.scheduledOf("backup"), "False ClusterGone: there is no Cluster c1, ")
+	}, "another one waits, too")
+	require.Equal(t, "c1", s.on(claims, "data"))
 	s.clusters(cluster("c1", true, 0), cluster("c2", true, 0))
 	s.eventually(func() bool { return s.scheduled() == "True Scheduled: " }, "it is back")
+	s.eventually(func() bool { return s.on(deployments, "backup") == "c1" }, "it finds the volume")
+
+	// The user gives the data up.
+	s.clusters(cluster("c2", true, 0))
+	for _, name := range []string{"web", "web--c1", "backup", "backup--c1"} {
+		s.Delete("1a", deployments, "shop", name)
+	}
+	s.eventually(func() bool { return s.on(deployments, "web")+s.on(deployments, "backup") == "" }, "they are gone")
+	s.deploy(backup)
+	s.eventually(func() bool { return strings.HasPrefix(s.scheduledOf("backup"), "False ClusterGone: ") }, "only its claim is left")
+	time.Sleep(100 * time.Millisecond) // nothing is decided any more
+	s.object(claims, `{metadata: {name: data--c1, namespace: shop, finalizers: [stays]}}`)
+	for _, name := range []string{"data", "data--c1"} {
+		s.Delete("1a", claims, "shop", name)
+	}
+	s.eventually(func() bool { return s.on(deployments, "backup") == "c2" }, "it starts without the data")
+}
+
+// The claim is the place of the data, so its leaf is there before anything uses it.
+func TestAWorkloadWaitsForTheLeafOfItsClaim(t *testing.T) {
+	s := start(t)
+	s.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/data--c1") {
+			return http.StatusForbidden, "no more claims"
+		}
+		return 0, ""
+	})
+	s.clusters(cluster("c1", true, 0))
+	s.object(claims, `{apiVersion: v1, kind: PersistentVolumeClaim, metadata: {name: data, namespace: shop}}`)
+	s.deploy(`
+apiVersion: apps/v1
+kind: Deployment
+metadata: {name: web, namespace: shop}
+spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim: {claimName: data}}]}}}`)
+	s.eventually(func() bool {
+		return s.scheduled() == "False LeafRefused: it waits for persistentvolumeclaims/data, which its pods need first: kcp refuses a leaf: no more claims"
+	}, "it waits")
+	require.Empty(t, s.leaves())
+	s.Refuse(nil)
+	s.deploy(`{metadata: {name: web, namespace: shop, labels: {changed: "true"}}}`)
+	s.eventually(func() bool { return s.leaves() == "c1=2" && s.on(claims, "data") == "c1" }, "both are there")
 }
 
 // What runs in a cluster stays, with what it needs.
@@ -508,7 +563,7 @@ func TestALeafDoesNotGetWhatItsRootDoesNotName(t *testing.T) {
 				s.object(secrets, `{apiVersion: v1, kind: Secret, metadata: {name: `+n+`, namespace: shop}, data: {a: Yg==}}`)
 			}
 			s.deploy(shop)
-			s.eventually(func() bool { return s.on(secrets, "keys") == "c1" }, "what it names is there")
+			s.eventually(func() bool { return s.on(secrets, "keys")+s.on(deployments, "web") == "c1c1" }, "what it names is there")
 
 			s.object(deployments, `{metadata: {name: web--c1, namespace: shop`+change+`}, spec: {template: {spec: {volumes: [{name: s, secret: {secretName: stolen}}]}}}}`)
 			s.object(configMaps, `{apiVersion: v1, kind: ConfigMap, metadata: {name: more, namespace: shop}}`)

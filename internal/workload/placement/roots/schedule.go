@@ -49,7 +49,7 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	if err != nil {
 		return 0, err
 	}
-	changes.Delete = onKnown(changes.Delete, sub.clusters)
+	changes.Delete = sub.onKnown(changes.Delete)
 	if err := errors.Join(s.writer.writeMoves(ctx, sub), s.writer.writeGoal(ctx, sub, d)); err != nil {
 		return 0, err
 	}
@@ -65,11 +65,11 @@ func (s *Scheduler) schedule(ctx context.Context, i item) (again time.Duration, 
 	return refused.retry(s.lookAgain(sub, done)), nil
 }
 
-// writeLeaves writes the leaves of a workload, and before its first leaf in a cluster the leaves of what protects its
-// pods.
+// writeLeaves writes the leaves of a workload, and before its first leaf in a cluster the leaves of what its pods need
+// first.
 func (s *Scheduler) writeLeaves(ctx context.Context, sub *subject, changes splitter.Changes) (
 	changed bool, refused refusal, again time.Duration, err error) {
-	refused, again, err = s.followers.protect(ctx, sub.item, changes, sub.leaves)
+	refused, again, err = s.followers.protect(ctx, sub, changes)
 	if refused != "" || again > 0 || err != nil {
 		return false, refused, again, err
 	}
@@ -104,11 +104,9 @@ func (s *Scheduler) lookAgain(sub *subject, done bool) (again time.Duration) {
 // onKnown returns the leaves whose Cluster exists. A Cluster that is removed waits for its leaves, so one that is
 // missing was lost, such as with a restored backup of the compute workspace: when it is registered again, its leaves
 // must not be on their way out.
-func onKnown(leaves []*unstructured.Unstructured, clusters []*api.Cluster) []*unstructured.Unstructured {
-	return slices.DeleteFunc(leaves, func(leaf *unstructured.Unstructured) bool {
-		return !slices.ContainsFunc(clusters,
-			func(c *api.Cluster) bool { return c.Name == leaf.GetLabels()[api.LabelCluster] })
-	})
+func (sub *subject) onKnown(leaves []*unstructured.Unstructured) []*unstructured.Unstructured {
+	return slices.DeleteFunc(leaves,
+		func(leaf *unstructured.Unstructured) bool { return !sub.exists(leaf.GetLabels()[api.LabelCluster]) })
 }
 
 func changesOf(sub *subject, d schedule.Decision) (splitter.Changes, error) {

@@ -29,6 +29,7 @@ type subject struct {
 	leaves   map[string]*unstructured.Unstructured
 	previous map[string]schedule.Share
 	workload schedule.Workload
+	claims   []item // that it uses
 	mistakes error
 	// request is a request to rebalance that is not carried out yet, or "".
 	request string
@@ -48,6 +49,7 @@ func (v *view) subject(i item, root watch.Object) *subject {
 	sub := &subject{item: i, root: root, clusters: f.Clusters, serving: f.serving, now: v.Now(),
 		previous: map[string]schedule.Share{}}
 	sub.leaves = f.leaves(i, root.Unstructured)
+	sub.claims = v.claims(i, root.Unstructured)
 	sub.scaled = v.autoscaler(i, root.Unstructured) != nil
 	for name, leaf := range sub.leaves {
 		switch {
@@ -84,7 +86,7 @@ func (f *facts) leaves(i item, root *unstructured.Unstructured) map[string]*unst
 	out := map[string]*unstructured.Unstructured{}
 	for name := range names {
 		k := i.Key
-		k.Name = api.LeafName(root.GetName(), name)
+		k.Name = api.LeafName(i.Name, name)
 		if o, ok := f.set.Get(i.GroupVersionResource, k); ok && !f.givenUp[name] {
 			out[name] = o.Unstructured
 		}
@@ -140,8 +142,7 @@ const recreates = "Recreate"
 func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
 	i := sub.item
 	root := sub.root.Unstructured
-	claims := v.claims(i, root)
-	data := len(claims) > 0 || kinds.KeepsData(root)
+	data := len(sub.claims) > 0 || kinds.KeepsData(root)
 	recreate, _, _ := unstructured.NestedString(root.Object, "spec", "strategy", "type")
 	alone := recreate == recreates
 	spread, _ := schedule.DefaultSpread(i.GroupResource(), data || alone)
@@ -156,22 +157,47 @@ func (v *view) workloadOf(sub *subject) (schedule.Workload, error) {
 		Goal:     schedule.GoalOf(root.GetAnnotations()[api.AnnotationExplain]),
 	}
 	w.Replicas = v.replicasOf(sub, w)
-	w.Home = v.homeOf(sub, claims)
-	if w.Home == "" && data && hints.Spread == schedule.Single {
-		w.Home = sub.ends()
-	}
 	return w, err
 }
 
-func (v *view) homeOf(sub *subject, claims []item) string {
-	for _, c := range sub.clusters {
-		for _, claim := range claims {
-			if _, ok := v.beside(claim, api.LeafName(claim.Name, c.Name)); ok {
-				return c.Name
+// homeOf returns the cluster with the data of a workload, or "": where a claim is that it uses, also if there is no
+// such Cluster, or else where it will be, because another workload with the claim goes there. The decider is locked.
+func (d *decider) homeOf(sub *subject) string {
+	f, on := d.facts(), map[string]bool{}
+	for _, claim := range sub.claims {
+		root, ok := d.beside(claim, claim.Name)
+		if !ok {
+			root.Unstructured = &unstructured.Unstructured{}
+		}
+		for name, leaf := range f.leaves(claim, root.Unstructured) {
+			// What a user has deleted ends in its cluster, or is lost with it.
+			if !splitter.IsRoot(leaf) && (leaf.GetDeletionTimestamp() == nil || sub.exists(name)) {
+				on[name] = true
 			}
 		}
 	}
+	if len(on) == 0 {
+		for _, name := range d.decisions.beside(sub) {
+			on[name] = true
+		}
+	}
+	for _, c := range sub.clusters {
+		if on[c.Name] {
+			return c.Name
+		}
+	}
+	switch w := sub.workload; {
+	case len(on) > 0:
+		return slices.Min(slices.Collect(maps.Keys(on)))
+	case w.Pinned && w.Hints.Spread == schedule.Single:
+		return sub.ends()
+	}
 	return ""
+}
+
+// exists reports whether there is a Cluster of a name.
+func (sub *subject) exists(name string) bool {
+	return slices.ContainsFunc(sub.clusters, func(c *api.Cluster) bool { return c.Name == name })
 }
 
 // ends returns a cluster where the leaf of an earlier root of the same name ends, or "". The claims of a StatefulSet
@@ -361,7 +387,7 @@ func (d *decider) candidates(sub *subject) []schedule.Cluster {
 	for _, c := range sub.clusters {
 		access := accessOf(c, path)
 		share, has := sub.previous[c.Name]
-		if access == schedule.Refused && !has {
+		if access == schedule.Refused && !has && c.Name != sub.workload.Home {
 			continue // a user does not learn about it
 		}
 		status := c.API(gr)

@@ -25,7 +25,7 @@ type candidate struct {
 	ok bool
 	// lost means that the share of the cluster is kept, and does not count.
 	lost bool
-	// gone means that its Cluster does not exist, and that no other cluster runs its share.
+	// gone means that its Cluster does not exist, and that no other cluster runs its share, or has its data.
 	gone   bool
 	reason string
 	weight int64
@@ -59,15 +59,17 @@ func (a *assignment) judge(c Cluster) *candidate {
 	return &candidate{Cluster: c, ok: true, reason: reason + ": keeps what it has", most: share.Replicas}
 }
 
+const noCluster = "there is no Cluster of this name"
+
 // missing returns the candidate for a share whose Cluster does not exist: it was lost, such as with a restored backup,
 // because a Cluster that is removed by a command waits for its leaves.
 func (a *assignment) missing(name string) *candidate {
-	const reason = "there is no Cluster of this name"
 	if a.workload.Alone || a.workload.Pinned || a.workload.Finished {
-		return &candidate{Cluster: Cluster{Name: name}, ok: true, reason: reason + ": keeps what it has",
+		return &candidate{Cluster: Cluster{Name: name}, ok: true, reason: noCluster + ": keeps what it has",
 			most: a.previous[name].Replicas, gone: !a.workload.Finished}
 	}
-	return &candidate{Cluster: Cluster{Name: name}, lost: true, reason: reason + ": other clusters run its share, too"}
+	return &candidate{Cluster: Cluster{Name: name}, lost: true,
+		reason: noCluster + ": other clusters run its share, too"}
 }
 
 // excluded returns why a user or an administrator excludes a cluster. It is empty if none of them does.

@@ -196,6 +196,9 @@ func Assign(w Workload, clusters []Cluster, previous map[string]Share, moves int
 			a.clusters[name] = a.missing(name)
 		}
 	}
+	if w.Home != "" && a.clusters[w.Home] == nil {
+		a.clusters[w.Home] = &candidate{Cluster: Cluster{Name: w.Home}, reason: noCluster, gone: true}
+	}
 	a.order = slices.Sorted(maps.Keys(a.clusters))
 	a.narrow()
 	a.weigh()
@@ -258,12 +261,12 @@ func (a *assignment) explain(d *Decision) {
 	switch {
 	case len(a.order) == 0:
 		d.Message = "there are no clusters: add one with kcpctl cluster add"
-	case len(a.chosen()) == 0:
-		d.Message = fmt.Sprintf("none of %d clusters can run it: %s", len(a.order), a.reasons())
 	case len(d.Gone) > 0:
 		d.Message = fmt.Sprintf("there is no Cluster %s, which has the workload or its data: "+
 			"register it again, or delete the workload and its volume claims if the cluster is lost",
 			strings.Join(d.Gone, ", "))
+	case len(a.chosen()) == 0:
+		d.Message = fmt.Sprintf("none of %d clusters can run it: %s", len(a.order), a.reasons())
 	case d.Unplaced > 0:
 		d.Message = fmt.Sprintf("%d replicas wait for a cluster that accepts new ones", d.Unplaced)
 	case a.full:
