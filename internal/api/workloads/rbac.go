@@ -55,7 +55,7 @@ func ControllerRules() []rbacv1.PolicyRule {
 		rule(Group, slices.Concat(readVerbs, []string{"patch"}), "clusters"), // its finalizer
 		rule(Group, []string{"patch"}, "clusters/status"),
 		rule("", readVerbs, "secrets"),
-		// The APIs of the clusters. It writes those of clusters in push mode.
+		// The APIs of the clusters. It writes the APIs of clusters in push mode.
 		rule("", slices.Concat(readVerbs, []string{"create", "patch"}), "configmaps"),
 		rule("coordination.k8s.io", allVerbs, "leases"),
 		rule("apis.kcp.io", slices.Concat(readVerbs, []string{"create", "delete"}), "apiresourceschemas"),
