@@ -311,41 +311,69 @@ spec: {replicas: 2, template: {spec: {volumes: [{name: v, persistentVolumeClaim:
 	require.Equal(t, first, s.on(claims, "data"))
 }
 
-// kubectl replace --force deletes a StatefulSet and creates it again. Its claims are in the cluster where it was.
+// A StatefulSet is deleted and created again. Its claims, and perhaps its pods, are in the cluster where it was, also if
+// another one has more room.
 func TestAStatefulSetThatIsReplacedFindsItsVolumes(t *testing.T) {
-	const statefulSets = "apis/apps/v1/statefulsets"
-	s := start(t)
-	update := func(names ...string) {
-		state := roots.State{Published: &roots.Published{Scheduled: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "statefulsets"}}}}
-		for _, name := range names {
-			c := cluster(name, true, 0)
-			c.Status.APIs[0].Resource = "statefulsets"
-			c.Status.Capacity = &api.Capacity{Allocatable: corev1.ResourceList{"pods": resource.MustParse(map[string]string{"c1": "100", "c2": "1000"}[name])}}
-			state.Clusters = append(state.Clusters, c)
-		}
-		s.roots.Update(t.Context(), state)
+	const statefulSets, end = "apis/apps/v1/statefulsets", `{metadata: {name: db--c1, namespace: shop, finalizers: []}}`
+	for name, tc := range map[string]struct {
+		before, after func(s *scheduler) // the next one is created
+		adopted       bool
+	}{
+		"kubectl replace --force": {
+			func(s *scheduler) { s.Delete("1a", statefulSets, "shop", "db--c1") },
+			func(s *scheduler) { s.object(statefulSets, end) }, false,
+		},
+		"before its leaf is deleted": {
+			func(*scheduler) {},
+			func(s *scheduler) { s.Delete("1a", statefulSets, "shop", "db--c1"); s.object(statefulSets, end) }, false,
+		},
+		"kubectl delete --cascade=orphan": {
+			func(s *scheduler) {
+				s.object(statefulSets, `{metadata: {name: db--c1, namespace: shop, ownerReferences: []}}`)
+			},
+			func(*scheduler) {}, true,
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			update := func(names ...string) {
+				state := roots.State{Published: &roots.Published{Scheduled: []schema.GroupVersionResource{{Group: "apps", Version: "v1", Resource: "statefulsets"}}}}
+				for _, name := range names {
+					c := cluster(name, true, 0)
+					c.Status.APIs[0].Resource = "statefulsets"
+					c.Status.Capacity = &api.Capacity{Allocatable: corev1.ResourceList{"pods": resource.MustParse(map[string]string{"c1": "100", "c2": "1000"}[name])}}
+					state.Clusters = append(state.Clusters, c)
+				}
+				s.roots.Update(t.Context(), state)
+			}
+			create := func() {
+				s.object(statefulSets, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db, namespace: shop}, spec: {replicas: 1, volumeClaimTemplates: [{metadata: {name: data}}]}}`)
+			}
+			leaf := func() *unstructured.Unstructured { return s.Get("1a", statefulSets, "shop", "db--c1") }
+			update("c1")
+			create()
+			s.eventually(func() bool { return leaf() != nil }, "it runs in the only cluster")
+			s.object(statefulSets, `{metadata: {name: db--c1, namespace: shop, finalizers: [stays]}}`)
+			earlier := leaf().GetUID()
+			update("c1", "c2")
+			s.Delete("1a", statefulSets, "shop", "db")
+			tc.before(s)
+			create()
+			explained := func() string {
+				return s.Get("1a", statefulSets, "shop", "db").GetAnnotations()[api.AnnotationExplain]
+			}
+			s.eventually(func() bool { return strings.Contains(explained(), `"goal":1`) }, "it is decided")
+			require.Equal(t, "c1", s.on(statefulSets, "db"), "the earlier one is there")
+			tc.after(s)
+			owner := s.Get("1a", statefulSets, "shop", "db").GetUID()
+			s.eventually(func() bool {
+				is := leaf()
+				return strings.Contains(s.on(statefulSets, "db"), "c2") || is != nil && len(is.GetOwnerReferences()) == 1 && is.GetOwnerReferences()[0].UID == owner
+			}, "it starts")
+			require.Equal(t, "c1", s.on(statefulSets, "db"))
+			require.Equal(t, tc.adopted, leaf().GetUID() == earlier)
+		})
 	}
-	create := func() {
-		s.object(statefulSets, `{apiVersion: apps/v1, kind: StatefulSet, metadata: {name: db, namespace: shop}, spec: {replicas: 1, volumeClaimTemplates: [{metadata: {name: data}}]}}`)
-	}
-	update("c1")
-	create()
-	s.eventually(func() bool { return s.on(statefulSets, "db") == "c1" }, "it runs in the only cluster")
-	s.object(statefulSets, `{metadata: {name: db--c1, namespace: shop, finalizers: [stays]}}`)
-	earlier := s.Get("1a", statefulSets, "shop", "db--c1").GetUID()
-	update("c1", "c2")
-	s.Delete("1a", statefulSets, "shop", "db")
-	s.Delete("1a", statefulSets, "shop", "db--c1")
-	create()
-	s.eventually(func() bool {
-		return s.Get("1a", statefulSets, "shop", "db").GetAnnotations()[api.AnnotationExplain] != ""
-	}, "it waits for the end of the earlier one")
-	s.object(statefulSets, `{metadata: {name: db--c1, namespace: shop, finalizers: []}}`)
-	s.eventually(func() bool {
-		on := s.on(statefulSets, "db")
-		return on != "" && (on != "c1" || s.Get("1a", statefulSets, "shop", "db--c1").GetUID() != earlier)
-	}, "it starts")
-	require.Equal(t, "c1", s.on(statefulSets, "db"))
 }
 
 // No other cluster has the data, and no syncer reports whether the pods run.

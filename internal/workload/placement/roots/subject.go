@@ -54,7 +54,7 @@ func (v *view) subject(i item, root watch.Object) *subject {
 	for name, leaf := range sub.leaves {
 		switch {
 		case splitter.IsRoot(leaf): // an object of the user
-		case leaf.GetDeletionTimestamp() != nil:
+		case splitter.IsEnding(leaf, root.Unstructured):
 			sub.previous[name] = schedule.Share{Replicas: max(shareOf(leaf).Replicas, existing(leaf)), Ending: true}
 		case splitter.IsLeafOf(leaf, root.Unstructured):
 			sub.previous[name] = shareOf(leaf)

@@ -41,11 +41,28 @@ type Share struct {
 // IsRoot reports whether an object is one that a user has created, and not a leaf. Users can also create leaves.
 func IsRoot(u *unstructured.Unstructured) bool { return u.GetLabels()[api.LabelCluster] == "" }
 
-// IsLeafOf reports whether the splitter has made an object for a root.
+// IsLeafOf reports whether the splitter has made an object for a root, or for an earlier root of the same name that was
+// deleted without its leaves (kubectl delete --cascade=orphan): as in Kubernetes, the next one adopts them.
 func IsLeafOf(leaf, root *unstructured.Unstructured) bool {
-	return !IsRoot(leaf) && slices.ContainsFunc(leaf.GetOwnerReferences(), func(r metav1.OwnerReference) bool {
-		return r.UID == root.GetUID()
-	})
+	return !IsRoot(leaf) && isOwnedBy(leaf, root) || len(leaf.GetOwnerReferences()) == 0 && hasLeafName(leaf, root)
+}
+
+// IsEnding reports whether an object with the name of a leaf of a root is being deleted, or is about to be: kcp deletes
+// the leaf of an earlier root of the same name some time after that root.
+func IsEnding(leaf, root *unstructured.Unstructured) bool {
+	return leaf.GetDeletionTimestamp() != nil || !IsLeafOf(leaf, root) && hasLeafName(leaf, root)
+}
+
+func isOwnedBy(leaf, root *unstructured.Unstructured) bool {
+	return slices.ContainsFunc(leaf.GetOwnerReferences(),
+		func(r metav1.OwnerReference) bool { return r.UID == root.GetUID() })
+}
+
+// hasLeafName reports whether the splitter has made an object for a root of this name.
+func hasLeafName(leaf, root *unstructured.Unstructured) bool {
+	by, name := leaf.GetAnnotations(), root.GetName()
+	return !IsRoot(leaf) && by[api.AnnotationName] == name && by[api.AnnotationSpecHash] != "" &&
+		leaf.GetName() == api.LeafName(name, leaf.GetLabels()[api.LabelCluster])
 }
 
 // Leaves returns the leaves of a root, for server-side apply, sorted by cluster.
@@ -138,8 +155,8 @@ type Changes struct {
 	Collisions []*unstructured.Unstructured
 }
 
-// Compare returns the changes. Existing are the objects of the root's kind in its namespace. An object that is being
-// deleted, such as a leaf of an earlier root of the same name, is not written again before it is gone.
+// Compare returns the changes. Existing are the objects of the root's kind in its namespace. An object that ends, such
+// as a leaf of an earlier root of the same name, is not written again before it is gone.
 func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Unstructured) Changes {
 	byName := map[string]*unstructured.Unstructured{}
 	for _, e := range existing {
@@ -153,12 +170,13 @@ func Compare(root *unstructured.Unstructured, want, existing []*unstructured.Uns
 		switch {
 		case is == nil:
 			c.Apply = append(c.Apply, leaf)
-		case is.GetDeletionTimestamp() != nil:
+		case IsEnding(is, root):
 		case !IsLeafOf(is, root):
 			c.Collisions = append(c.Collisions, is)
 		case secretType(is) != secretType(leaf):
 			c.Delete = append(c.Delete, is) // it is made again when it is gone
-		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash]:
+		case is.GetAnnotations()[api.AnnotationSpecHash] != leaf.GetAnnotations()[api.AnnotationSpecHash],
+			!isOwnedBy(is, root):
 			c.Apply = append(c.Apply, leaf)
 		case !hasContent(is, leaf):
 			c.Correct = append(c.Correct, leaf)

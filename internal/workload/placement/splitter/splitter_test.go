@@ -85,6 +85,26 @@ spec:
 	require.False(t, splitter.IsLeafOf(leaves[0], object(t, "{apiVersion: v1, kind: Pod, metadata: {uid: '2'}}")))
 }
 
+// As in Kubernetes, a root adopts a leaf that was left without an owner, and no leaf of another owner.
+func TestTheLeafOfAnEarlierRoot(t *testing.T) {
+	root := object(t, web)
+	leaves, err := splitter.Leaves(root, shares(map[string]int64{"c1": 3}))
+	require.NoError(t, err)
+	next := root.DeepCopy()
+	next.SetUID("2")
+	require.False(t, splitter.IsLeafOf(leaves[0], next))
+	require.True(t, splitter.IsEnding(leaves[0], next), "kcp deletes it soon")
+	require.False(t, splitter.IsEnding(leaves[0], root))
+	orphan := leaves[0].DeepCopy()
+	orphan.SetOwnerReferences(nil)
+	for _, owner := range []*unstructured.Unstructured{root, next} {
+		require.True(t, splitter.IsLeafOf(orphan, owner), "it is adopted")
+		require.Equal(t, leaves, splitter.Compare(owner, leaves, []*unstructured.Unstructured{orphan}).Apply)
+	}
+	orphan.SetAnnotations(nil)
+	require.False(t, splitter.IsLeafOf(orphan, root), "a user has created it")
+}
+
 func TestObjectsThatAreNotDivided(t *testing.T) {
 	root := object(t, "{apiVersion: v1, kind: ConfigMap, metadata: {name: cfg, namespace: shop, uid: '1'}, data: {a: b}}")
 	leaves, err := splitter.Leaves(root, map[string]splitter.Share{"c1": {NeededBy: []string{"deployments.apps/web", "deployments.apps/api"}}})
