@@ -40,8 +40,10 @@ func (f *followers) follow(ctx context.Context, ns item) (again time.Duration, _
 		if !sc.complete[sc.roots[ref].Endpoint] {
 			again = incompleteInterval
 		}
-		refused, err := f.placeNeeded(ctx, sc, ref, needs[ref])
-		again = refused.retry(again)
+		refused, report, err := f.placeNeeded(ctx, sc, ref, needs[ref])
+		if again = refused.retry(again); report != nil {
+			err = report()
+		}
 		problems = append(problems, err)
 	}
 	for i, root := range sc.pending {
@@ -55,42 +57,43 @@ func (f *followers) follow(ctx context.Context, ns item) (again time.Duration, _
 	return again, errors.Join(problems...)
 }
 
-// placeNeeded writes the leaves of a root where workloads need it. It returns why kcp refuses one.
+// placeNeeded writes the leaves of a root where workloads need it, see place.
 func (f *followers) placeNeeded(ctx context.Context, sc *scene, ref splitter.Ref,
-	needed map[string][]string) (refusal, error) {
+	needed map[string][]string) (_ refusal, report func() error, _ error) {
 	complete := sc.complete[sc.roots[ref].Endpoint]
 	shares, known := sc.divided(ref, sc.wanted(ref, needed, complete))
 	if !known {
-		return "", nil // it is looked at again after the decision about what it scales
+		return "", nil, nil // it is looked at again after the decision about what it scales
 	}
 	return f.place(ctx, sc, ref, shares, complete)
 }
 
-// place writes the leaves of a root, and where they are. Leaves are deleted only if everything could be listed.
+// place writes the leaves of a root. It returns why kcp refuses one, and a function that writes the status of the root,
+// unless that is not needed. Leaves are deleted only if everything could be listed.
 func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shares map[string]splitter.Share,
-	complete bool) (refused refusal, _ error) {
+	complete bool) (refused refusal, report func() error, _ error) {
 	root, i, leaves := sc.roots[ref], sc.items[ref], sc.collisions(ref, shares)
 	if _, placed := root.GetAnnotations()[api.AnnotationPlacement]; !placed && len(shares)+len(leaves) == 0 &&
 		!kinds.HasStatus(i.GroupResource()) {
-		return refused, nil // such as a ConfigMap that no workload needs
+		return refused, nil, nil // such as a ConfigMap that no workload needs
 	}
 	whole := root.Unstructured
 	if splitter.SelectsNamespaces(whole) {
 		if !complete {
-			return refused, nil // it could miss a namespace
+			return refused, nil, nil // it could miss a namespace
 		}
 		whole = splitter.WithNamespaces(whole, f.namespacesOf(i.Cluster))
 	}
 	want, err := splitter.Leaves(whole, shares)
 	if err != nil {
-		return refused, err
+		return refused, nil, err
 	}
 	changes := splitter.Compare(root.Unstructured, want, slices.Collect(maps.Values(leaves)))
 	if !complete {
 		changes.Delete = nil
 	}
 	if _, refused, err = f.writer.write(ctx, i, root, changes); err != nil {
-		return refused, err
+		return refused, nil, err
 	}
 	d := decisionOf(shares)
 	scheduled := condition(d, changes, nil, f.lacks(i, root))
@@ -98,16 +101,26 @@ func (f *followers) place(ctx context.Context, sc *scene, ref splitter.Ref, shar
 		scheduled = api.Not(api.ConditionScheduled, api.ReasonNotNeeded, "no workload needs it, so it is on no cluster")
 	}
 	sub := &subject{item: i, root: root, leaves: leaves}
-	return refused, f.writer.writeStatus(ctx, sub, d, true, refused.condition(scheduled))
+	return refused, func() error {
+		return f.writer.writeStatus(ctx, sub, d, true, refused.condition(scheduled))
+	}, nil
 }
+
+// mostNames is how many workloads the reason of a cluster names: a namespace can have thousands of them, and kcp limits
+// the size of all annotations together.
+const mostNames = 3
 
 func decisionOf(shares map[string]splitter.Share) schedule.Decision {
 	d := schedule.Decision{Next: map[string]schedule.Share{}, Goal: map[string]int64{}}
 	for _, name := range slices.Sorted(maps.Keys(shares)) {
 		d.Next[name] = schedule.Share{}
 		d.Goal[name] = 0
+		by := shares[name].NeededBy
+		if more := len(by) - mostNames; more > 1 {
+			by = append(slices.Clone(by[:mostNames]), fmt.Sprintf("%d others", more))
+		}
 		d.Verdicts = append(d.Verdicts, schedule.Verdict{Cluster: name, Chosen: true,
-			Reason: "needed by " + strings.Join(shares[name].NeededBy, ", ")})
+			Reason: "needed by " + strings.Join(by, ", ")})
 	}
 	return d
 }
@@ -139,7 +152,8 @@ func refOf(i item) splitter.Ref { return splitter.Ref{GroupResource: i.GroupReso
 // protect writes the leaves of what has to be in a cluster before the pods of a workload, see kinds.IsFirst, before the
 // workload gets its first leaf there: the syncer of the cluster applies them in this order. So does the leaf of a claim
 // if one cluster gets it: wherever such a workload is, other ones find it. The decision about the workload is known. If
-// something that the workload needs there cannot have a leaf, it returns the reason: the workload waits.
+// something that the workload needs there cannot have a leaf, it returns the reason: the workload waits. It does not
+// wait for a status.
 func (f *followers) protect(ctx context.Context, sub *subject, changes splitter.Changes) (
 	r refusal, again time.Duration, _ error) {
 	i := sub.item
@@ -163,7 +177,7 @@ func (f *followers) protect(ctx context.Context, sub *subject, changes splitter.
 		if !sc.complete[root.Endpoint] && splitter.SelectsNamespaces(root.Unstructured) {
 			return r, incompleteInterval, nil
 		}
-		refused, err := f.placeNeeded(ctx, sc, ref, needs[ref])
+		refused, _, err := f.placeNeeded(ctx, sc, ref, needs[ref])
 		if err != nil {
 			return r, 0, err
 		}

@@ -105,6 +105,31 @@ func TestAWorkloadWaitsForItsOwnPoliciesOnly(t *testing.T) {
 	}
 }
 
+// A workload waits for the leaf of its policy, and not for the annotations and the status of the policy. These have a
+// limit, and a reason that names all workloads would reach it.
+func TestAWorkloadDoesNotWaitForTheStatusOfItsPolicy(t *testing.T) {
+	s := start(t)
+	s.publish(cluster("c1", true, 0))
+	s.Refuse(func(r *http.Request) (int, string) {
+		if r.Method == http.MethodPatch && strings.HasSuffix(r.URL.Path, "/networkpolicies/deny") {
+			return http.StatusUnprocessableEntity, "annotations: Too long: may not be more than 262144 bytes"
+		}
+		return 0, ""
+	})
+	s.object(policies, policy("deny", "{}"))
+	s.deploy(labelled)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "it starts")
+	s.inOrder(s.Get("1a", policies, "shop", "deny--c1"), s.Get("1a", deployments, "shop", "web--c1"))
+	s.Refuse(nil)
+	for i := range 5 {
+		s.deploy(strings.Replace(labelled, "name: web", fmt.Sprint("name: web", i), 1))
+	}
+	s.eventually(func() bool {
+		explain := s.Get("1a", policies, "shop", "deny").GetAnnotations()[api.AnnotationExplain]
+		return strings.Contains(explain, `"needed by deployments.apps/web, deployments.apps/web0, deployments.apps/web1, 3 others"`)
+	}, "few names")
+}
+
 // inOrder checks that the first object was created before the second one.
 func (s *scheduler) inOrder(first, second *unstructured.Unstructured) {
 	s.Helper()
