@@ -79,8 +79,8 @@ func same(values []any) any {
 }
 
 // Aggregate returns the status of a root. Leaves has a leaf for each cluster of the root, or nil if it does not exist
-// yet. Conditions are the conditions of the root itself, such as Scheduled. The status of a kind that has no fields in
-// the table is the status of its leaf, if there is only one.
+// yet. Conditions are the conditions of the root itself, such as Scheduled. A root with one leaf has the status of the
+// leaf. Of several leaves, the fields in the table are computed.
 func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.Unstructured,
 	conditions ...metav1.Condition) map[string]any {
 	names, existing := slices.Sorted(maps.Keys(leaves)), []string{}
@@ -91,7 +91,7 @@ func Aggregate(root *unstructured.Unstructured, leaves map[string]*unstructured.
 	}
 	status := map[string]any{}
 	kind, _ := kinds.OfObject(root)
-	if kind.Status == nil && len(existing) == 1 {
+	if len(existing) == 1 && (len(names) == 1 || kind.Status == nil) {
 		status, _, _ = unstructured.NestedMap(leaves[existing[0]].Object, "status")
 		if status == nil {
 			status = map[string]any{}

@@ -81,11 +81,18 @@ func TestTheGenerationIsObservedWhenAllLeavesAreThere(t *testing.T) {
 	}
 }
 
-func TestTheStatusOfAnotherKindIsThatOfItsLeaf(t *testing.T) {
-	const widget = "apiVersion: example.com/v1, kind: Widget"
-	root := object(t, "{"+widget+", metadata: {generation: 7}}")
-	status := splitter.Aggregate(root, map[string]*unstructured.Unstructured{"c1": leaf(t, widget, "7", "{observedGeneration: 2, phase: A, deep: {a: 1}}")})
-	require.Equal(t, map[string]any{"observedGeneration": int64(7), "phase": "A", "deep": map[string]any{"a": int64(1)}}, status)
+// Fields that cannot be added up, such as the indexes of a Job, are only about one cluster, and so is the status of one
+// leaf. They are left out as soon as there is another leaf to come.
+func TestTheStatusOfOneLeaf(t *testing.T) {
+	for head, known := range map[string]bool{"apiVersion: example.com/v1, kind: Widget": false, "apiVersion: batch/v1, kind: Job": true} {
+		root := object(t, "{"+head+", metadata: {generation: 7}}")
+		leaves := map[string]*unstructured.Unstructured{"c1": leaf(t, head, "7", "{observedGeneration: 2, active: 1, completedIndexes: '0-2', deep: {a: 1}}")}
+		want := map[string]any{"observedGeneration": int64(7), "active": int64(1), "completedIndexes": "0-2", "deep": map[string]any{"a": int64(1)}}
+		require.Equal(t, want, splitter.Aggregate(root, leaves))
+		if leaves["c2"] = nil; known {
+			require.Equal(t, map[string]any{"active": int64(1)}, splitter.Aggregate(root, leaves))
+		}
+	}
 }
 
 func TestConditions(t *testing.T) {
