@@ -9,6 +9,8 @@ import (
 	"github.com/stretchr/testify/require"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	fieldpath "k8s.io/apimachinery/pkg/util/validation/field"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 )
@@ -40,4 +42,22 @@ func TestOutcomes(t *testing.T) {
 			require.Equal(t, c.reason, o.reason)
 		})
 	}
+}
+
+// Only fields that the object does not have itself are unset. What is beside them is set at the same time.
+func TestWhatIsUnset(t *testing.T) {
+	object := parse(t, "{kind: Deployment, spec: {replicas: 2, strategy: {type: Recreate}, template: {spec: {containers: [{name: c}]}}}}")
+	invalid := func(fields ...string) error {
+		var all fieldpath.ErrorList
+		for _, f := range fields {
+			all = append(all, fieldpath.Forbidden(fieldpath.NewPath(f), "no"))
+		}
+		return fmt.Errorf("apply: %w", apierrors.NewInvalid(schema.GroupKind{Kind: "Deployment"}, "web", all))
+	}
+	require.Equal(t, map[string]any{"spec": map[string]any{"strategy": map[string]any{"type": "Recreate", "rollingUpdate": nil}}},
+		unset(object, invalid("spec.strategy.rollingUpdate")))
+	require.Nil(t, unset(object, invalid("spec", "spec.replicas", "spec.template.spec.containers[0].image", "metadata.name", "status.x", "spec.other.field", "")))
+	require.Nil(t, unset(object, errors.New("connection refused")))
+	require.Nil(t, unset(object, nil))
+	require.NotContains(t, object.Object["spec"].(map[string]any)["strategy"], "rollingUpdate")
 }

@@ -2,6 +2,7 @@ package syncer
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"slices"
@@ -13,11 +14,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/sets"
 	"k8s.io/client-go/dynamic"
+	"k8s.io/client-go/util/csaupgrade"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -143,12 +148,65 @@ func (v *view) write(ctx context.Context, r schema.GroupVersionResource,
 	if err != nil {
 		return nil, err
 	}
-	live, err := client.Apply(ctx, o.GetName(), o, metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true})
+	options := metav1.ApplyOptions{FieldManager: api.ManagerSyncer, Force: true}
+	live, err := client.Apply(ctx, o.GetName(), o, options)
+	if patch := unset(o, err); patch != nil && v.takeOver(ctx, r, o, patch) == nil {
+		live, err = client.Apply(ctx, o.GetName(), o, options)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("apply %s %s/%s to cluster %s: %w", r.GroupResource(), o.GetNamespace(), o.GetName(),
 			v.Cluster, err)
 	}
 	return live, nil
+}
+
+// unset returns a merge patch that removes the fields that the cluster refuses, and that an object does not have. Nil:
+// there are none. The cluster has set them when the object was created, such as strategy.rollingUpdate of a Deployment:
+// no one owns them, and they do not fit to what the user has changed beside them.
+func unset(o *unstructured.Unstructured, err error) map[string]any {
+	status := apierrors.APIStatus(nil)
+	if !apierrors.IsInvalid(err) || !errors.As(err, &status) || status.Status().Details == nil {
+		return nil
+	}
+	var patch map[string]any
+	for _, cause := range status.Status().Details.Causes {
+		path := strings.Split(cause.Field, ".")
+		last := len(path) - 1
+		beside, ok, _ := unstructured.NestedMap(o.Object, path[:last]...)
+		if _, has := beside[path[last]]; !ok || has || path[0] != "spec" || strings.Contains(cause.Field, "[") {
+			continue
+		}
+		beside[path[last]] = nil
+		if patch == nil {
+			patch = map[string]any{}
+		}
+		_ = unstructured.SetNestedMap(patch, beside, path[:last]...)
+	}
+	return patch
+}
+
+// takeOver patches the object of the cluster that was made of the same leaf as another one. What it sets belongs to
+// what the syncer applies.
+func (v *view) takeOver(ctx context.Context, r schema.GroupVersionResource, o *unstructured.Unstructured,
+	patch map[string]any) error {
+	live, err := v.read(ctx, r, o.GetNamespace(), o.GetName())
+	if err != nil || live == nil || live.GetAnnotations()[annotationLeaf] != o.GetAnnotations()[annotationLeaf] {
+		return errors.Join(err, errors.New("it is of another leaf"))
+	}
+	client, err := v.below(r, o.GetNamespace())
+	if err != nil {
+		return err
+	}
+	live, err = mergepatch.Send(ctx, client, api.ManagerSyncer, o.GetName(), live.GetUID(), patch)
+	if err != nil {
+		return err
+	}
+	managed, err := csaupgrade.UpgradeManagedFieldsPatch(live, sets.New(api.ManagerSyncer), api.ManagerSyncer)
+	if err != nil || managed == nil {
+		return err
+	}
+	_, err = client.Patch(ctx, o.GetName(), types.JSONPatchType, managed, metav1.PatchOptions{})
+	return err
 }
 
 // delete deletes an object of the physical cluster, if it still is the one that was seen. What it owns goes with it.
