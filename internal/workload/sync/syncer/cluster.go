@@ -66,8 +66,7 @@ func (o *orphans) find(resources []schema.GroupVersionResource) (found []orphan)
 	used := o.usedNamespaces(o.apis())
 	for _, r := range resources {
 		for _, live := range o.down.List(r) {
-			// What has our labels and names no leaf is not ours.
-			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
+			leaf, ok := leafOf(live.Unstructured)
 			if ok && live.GetDeletionTimestamp() == nil && !o.wanted(r, leaf, live.GetName()) {
 				found = append(found, orphan{r, live.Unstructured})
 			}
@@ -129,6 +128,16 @@ func (o *orphans) describe(all []orphan) string {
 		"List them with kubectl get %s -A -l %s=%s in the cluster. "+
 		"To remove them, annotate the Cluster in kcp: kubectl annotate --overwrite clusters.%s %s %s=%s",
 		resourcesOf(all), api.LabelSetup, o.Setup, api.Group, o.Cluster, api.AnnotationRemoveOrphans, tokenOf(all))
+}
+
+// leafOf returns the key of the leaf that an object of the cluster was made from, or false. What has our labels and
+// names no leaf is not ours. Nor is what has a controller: operators copy the labels and the annotations of an object
+// to what they make for it.
+func leafOf(live *unstructured.Unstructured) (watch.Key, bool) {
+	if metav1.GetControllerOf(live) != nil {
+		return watch.Key{}, false
+	}
+	return parseLeaf(live.GetAnnotations()[annotationLeaf])
 }
 
 // parseLeaf parses a key as Key.String writes it.

@@ -118,6 +118,22 @@ metadata: {name: db, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x}, a
 	}
 }
 
+// operated is the owner of what an operator makes for an object of a user. Operators copy the labels and annotations of
+// that object.
+const operated = ", ownerReferences: [{apiVersion: example.com/v1, kind: Prometheus, name: main, uid: u1, controller: true}]"
+
+func TestWhatAnOperatorMakesIsNoOrphan(t *testing.T) {
+	s := newSides(t)
+	s.space("1a", "deployments.apps")
+	s.leaf("1a", "other", "{}")
+	s.physical.Apply(s, "", deployments, fmt.Sprintf(`
+{kind: Deployment, apiVersion: apps/v1, metadata: {name: prometheus-main, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
+  annotations: {workloads.kcp.dev/leaf: "1a|shop/main--c1"}%s}}`, namespaceOf("1a"), operated))
+	k := s.listed()
+	k.sweep(t.Context())
+	require.Zero(t, s.reported.Load().Orphans, s.reported.Load().OrphanMessage)
+}
+
 const volumes = "api/v1/persistentvolumeclaims"
 
 // volume creates a PersistentVolumeClaim without a leaf.

@@ -240,7 +240,14 @@ func TestReplicasOfAnAutoscalerStayBeforeTheWatchShowsThem(t *testing.T) {
 // What was left in a cluster without a leaf keeps the NetworkPolicies of its namespace. Beside workloads that have
 // leaves, their user has deleted them.
 func TestOrphansStayProtected(t *testing.T) {
-	for name, orphaned := range map[string]bool{"an orphan": true, "a workload with a leaf": false} {
+	for name, tc := range map[string]struct {
+		owner      string
+		leaf, stay bool
+	}{
+		"an orphan":                  {stay: true},
+		"a workload with a leaf":     {leaf: true},
+		"what a controller has made": {owner: operated},
+	} {
 		t.Run(name, func(t *testing.T) {
 			s := newSides(t)
 			s.bind("1a")
@@ -248,15 +255,15 @@ func TestOrphansStayProtected(t *testing.T) {
 			s.withPolicies()
 			s.physical.Apply(s, "", deployments, fmt.Sprintf(`
 {apiVersion: apps/v1, kind: Deployment, metadata: {name: web, namespace: %s, labels: {workloads.kcp.dev/setup: demo-x, workloads.kcp.dev/cluster: c1},
-  annotations: {workloads.kcp.dev/leaf: "1a|shop/web--c1"}}}`, namespaceOf("1a")))
-			if !orphaned {
+  annotations: {workloads.kcp.dev/leaf: "1a|shop/web--c1"}%s}}`, namespaceOf("1a"), tc.owner))
+			if tc.leaf {
 				s.leaf("1a", "web", "{replicas: 1}")
 			}
 			s.start()
 			s.eventually(func() bool { return s.below("1a", policies, "deny-all") != nil }, "synced")
 			s.kcp.Delete("1a", policies, "shop", "deny-all--c1")
 			s.eventually(func() bool { return s.kcp.Get("1a", policies, "shop", "deny-all--c1") == nil }, "its leaf is gone")
-			require.Equal(t, orphaned, s.below("1a", policies, "deny-all") != nil)
+			require.Equal(t, tc.stay, s.below("1a", policies, "deny-all") != nil)
 			require.NotNil(t, s.below("1a", deployments, "web"))
 		})
 	}

@@ -444,7 +444,7 @@ func (s *syncer) orphansNeed(r schema.GroupVersionResource, namespace string) bo
 			continue
 		}
 		for _, live := range s.down.In(r, "", namespace) {
-			leaf, ok := parseLeaf(live.GetAnnotations()[annotationLeaf])
+			leaf, ok := leafOf(live.Unstructured)
 			if ok && s.wanted(r, leaf, live.GetName()) {
 				return false
 			}
