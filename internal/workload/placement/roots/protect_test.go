@@ -242,6 +242,31 @@ func TestPullSecretsOfTheDefaultServiceAccount(t *testing.T) {
 	s.eventually(func() bool { return s.on(serviceAccounts, "chosen") == "c1" && s.on(secrets, "other") == "c1" }, "as the user says")
 }
 
+// What a user sets in the account default is in force when a pod is created.
+func TestTheDefaultServiceAccountIsAsItsUserSaysIt(t *testing.T) {
+	for name, set := range map[string]string{
+		"no tokens":      "}, automountServiceAccountToken: false",
+		"a cloud's role": ", annotations: {eks.amazonaws.com/role-arn: r}}",
+		"nothing":        ", annotations: {kcp.io/cluster: 1a}}",
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := start(t)
+			s.clusters(cluster("c1", true, 0))
+			s.object(serviceAccounts, `{apiVersion: v1, kind: ServiceAccount, metadata: {name: default, namespace: shop`+set+`}`)
+			s.deploy(strings.Replace(web, "name: web", "name: first", 1)) // the account is known when it has followed this one
+			if name == "nothing" {
+				s.eventually(func() bool { return s.Get("1a", deployments, "shop", "first--c1") != nil }, "it runs")
+				require.Empty(t, s.on(serviceAccounts, "default"))
+				return
+			}
+			s.eventually(func() bool { return s.on(serviceAccounts, "default") == "c1" }, "it follows")
+			s.deploy(web)
+			s.eventually(func() bool { return s.leaves() == "c1=4" }, "a pod gets it when it is created")
+			s.inOrder(s.Get("1a", serviceAccounts, "shop", "default--c1"), s.Get("1a", deployments, "shop", "web--c1"))
+		})
+	}
+}
+
 func TestAKindThatIsNotInTheTable(t *testing.T) {
 	s := start(t)
 	s.publish(cluster("c1", true, 0), cluster("c2", true, 0))

@@ -176,9 +176,11 @@ func (v *view) guarded(i item) bool {
 			return true
 		}
 	}
-	at := watch.Key{Cluster: i.Cluster, Namespace: i.Namespace, Name: kinds.DefaultAccount}
-	account, ok := v.set().Get(corev1.SchemeGroupVersion.WithResource("serviceaccounts"), at)
-	return ok && len(splitter.Dependencies(account.Unstructured)) > 0 // pull secrets
+	accounts := corev1.SchemeGroupVersion.WithResource("serviceaccounts")
+	i.GroupVersionResource = accounts
+	account, ok := v.beside(i, kinds.DefaultAccount)
+	ref := splitter.Ref{GroupResource: accounts.GroupResource(), Name: kinds.DefaultAccount}
+	return ok && splitter.Adds(ref, account.Unstructured)
 }
 
 // path returns the path of a workspace, or "" if it is not known. kcp keeps it in an annotation of the LogicalCluster.

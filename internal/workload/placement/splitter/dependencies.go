@@ -308,10 +308,15 @@ func (n *needs) follow(u *unstructured.Unstructured) {
 	}
 }
 
-// adds reports whether an object adds something to what each namespace of a cluster has by itself: the account default
-// is only there for its pull secrets.
-func adds(ref Ref, u *unstructured.Unstructured) bool {
-	return !kinds.IsEverywhere(ref.GroupResource, ref.Name) || len(objects(u.Object, "imagePullSecrets")) > 0
+// Adds reports whether an object adds something to what each namespace of a cluster has by itself: users can only set
+// something in the account default.
+func Adds(ref Ref, u *unstructured.Unstructured) bool {
+	if !kinds.IsEverywhere(ref.GroupResource, ref.Name) {
+		return true
+	}
+	_, mounts := u.Object["automountServiceAccountToken"]
+	return ref.Name == kinds.DefaultAccount && (mounts || len(objects(u.Object, "imagePullSecrets")) > 0 ||
+		len(UsersOnly(u.GetLabels()))+len(UsersOnly(u.GetAnnotations())) > 0)
 }
 
 func (n *needs) need(d Dependency) {
@@ -320,7 +325,7 @@ func (n *needs) need(d Dependency) {
 	}
 	n.seen[d.Ref] = true
 	u := n.objects[d.Ref]
-	if u == nil || !adds(d.Ref, u) {
+	if u == nil || !Adds(d.Ref, u) {
 		return
 	}
 	if n.found[d.Ref] == nil {
