@@ -1,7 +1,9 @@
 package fakeapi
 
 import (
+	"bytes"
 	"encoding/json"
+	"fmt"
 	"io"
 	"net/http"
 	"slices"
@@ -324,6 +326,26 @@ func immutableUID() metav1.Status {
 	}
 }
 
+// NeedsUpdateTimes refuses a status whose conditions do not all have lastUpdateTime, as a schema does that requires it.
+func NeedsUpdateTimes(r *http.Request) (code int, message string) {
+	if r.Method != http.MethodPatch || !strings.HasSuffix(r.URL.Path, "/status") {
+		return 0, ""
+	}
+	raw, err := io.ReadAll(r.Body)
+	r.Body = io.NopCloser(bytes.NewReader(raw))
+	sent := struct {
+		Status struct{ Conditions []map[string]any }
+	}{}
+	if err == nil && json.Unmarshal(raw, &sent) == nil {
+		for i, c := range sent.Status.Conditions {
+			if c["lastUpdateTime"] == nil {
+				return http.StatusUnprocessableEntity, fmt.Sprintf("Rollout.argoproj.io is invalid: status.conditions[%d].lastUpdateTime: Required value", i)
+			}
+		}
+	}
+	return 0, ""
+}
+
 // Unserved is the answer of an API server to requests for a resource that it does not serve.
 const Unserved = "404 page not found"
 
@@ -339,7 +361,12 @@ func fail(w http.ResponseWriter, code int, message string) {
 	if message == "already exists" {
 		reason = metav1.StatusReasonAlreadyExists
 	}
-	answer(w, code, metav1.Status{
+	status := metav1.Status{
 		TypeMeta: metav1.TypeMeta{APIVersion: "v1", Kind: "Status"}, Status: metav1.StatusFailure, Code: int32(code), Reason: reason, Message: message,
-	})
+	}
+	if _, problem, ok := strings.Cut(message, " is invalid: "); ok {
+		field, text, _ := strings.Cut(problem, ": ")
+		status.Details = &metav1.StatusDetails{Causes: []metav1.StatusCause{{Field: field, Message: text}}}
+	}
+	answer(w, code, status)
 }

@@ -295,7 +295,11 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 	i := sub.item
 	placed, counted := sub.placed(d)
 	gk := sub.root.GroupVersionKind().GroupKind()
-	annotations, err := annotationsOf(placed, d, scheduled, w.dropped.HasConditions(gk, i.Cluster))
+	var own []metav1.Condition
+	if w.dropped.HasConditions(gk, i.Cluster) {
+		own = append(own, since(sub.root.Unstructured, scheduled, w.Now()))
+	}
+	annotations, err := annotationsOf(placed, d, scheduled, own != nil)
 	if err != nil {
 		return err
 	}
@@ -310,7 +314,7 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 	if !kinds.HasStatus(i.GroupResource()) {
 		return nil
 	}
-	status := splitter.Aggregate(sub.root.Unstructured, counted, since(sub.root.Unstructured, scheduled, w.Now()))
+	status := splitter.Aggregate(sub.root.Unstructured, counted, own...)
 	w.dropped.Strip(gk, i.Cluster, status)
 	changes, content := api.StatusPatch(sub.root.Unstructured, status)
 	if content == nil {
@@ -318,8 +322,10 @@ func (w *writer) writeStatus(ctx context.Context, sub *subject, d schedule.Decis
 	}
 	err = w.patchRoot(ctx, sub, content, "status")
 	switch {
+	case w.dropped.Refused(gk, i.Cluster, err):
+		return w.writeStatus(ctx, sub, d, done, scheduled) // an annotation has the reason instead
 	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
-		return nil // the API has no status, or one without conditions
+		return nil // the API has no status, or another one
 	case err == nil && w.dropped.Learn(gk, i.Cluster, changes, sub.root.Unstructured):
 		return w.writeStatus(ctx, sub, d, done, scheduled) // an annotation has the reason instead
 	}

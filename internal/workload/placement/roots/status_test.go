@@ -11,6 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/testutil/fakeapi"
 )
 
 // The leaf of a Deployment that was deleted stays until its pods are gone.
@@ -45,6 +46,26 @@ func TestAKindWithoutConditionsHasTheReasonInAnAnnotation(t *testing.T) {
 	s.eventually(func() bool { return strings.HasPrefix(reason(), "NoCluster: none of 1 clusters can run it") }, "the reason")
 	s.clusters(cluster("c1", true, 0))
 	s.eventually(func() bool { return s.leaves() == "c1=4" && reason() == "" }, "scheduled")
+}
+
+// A kind can require more of each condition than kcpctl knows: the status comes up, and an annotation has the reason.
+func TestConditionsThatNeedMoreFields(t *testing.T) {
+	s := start(t)
+	s.Refuse(fakeapi.NeedsUpdateTimes)
+	s.clusters(cluster("c1", true, 0))
+	s.deploy(web)
+	s.eventually(func() bool { return s.leaves() == "c1=4" }, "it has a leaf")
+	s.Server.Apply(t, "1a", deployments, `
+{metadata: {name: web--c1, namespace: shop}, status: {replicas: 4, conditions: [{type: Available, status: "True", lastUpdateTime: now}]}}`)
+	root := func() *unstructured.Unstructured { return s.Get("1a", deployments, "shop", "web") }
+	s.eventually(func() bool {
+		status, _, _ := unstructured.NestedMap(root().Object, "status")
+		return fmt.Sprint(status["replicas"], status["conditions"]) == "4 [map[lastUpdateTime:now status:True type:Available]]"
+	}, "the status comes up")
+	s.deploy(strings.Replace(web, "name: web", "name: far, annotations: {workloads.kcp.dev/cluster-selector: a=b}", 1))
+	s.eventually(func() bool {
+		return s.Get("1a", deployments, "shop", "far").GetAnnotations()[api.AnnotationScheduleError] != ""
+	}, "the reason")
 }
 
 // A status that is written while the watch is late would otherwise be one that never was, such as as many replicas as

@@ -1,6 +1,7 @@
 package splitter
 
 import (
+	"errors"
 	"fmt"
 	"maps"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -268,9 +270,25 @@ func (d Dropped) has(gk schema.GroupKind, cluster, field string) bool {
 	return dropped
 }
 
-// HasConditions reports whether the status of a kind has conditions, as far as that is known.
+// HasConditions reports whether the status of a kind can have conditions of kcpctl, as far as that is known.
 func (d Dropped) HasConditions(gk schema.GroupKind, cluster string) bool {
-	return kinds.HasConditions(gk) && !d.has(gk, cluster, "conditions")
+	return kinds.HasConditions(gk) && !d.has(gk, cluster, "conditions") && !d.has(gk, cluster, ownConditions)
+}
+
+// ownConditions stands for conditions of kcpctl, which the schema of a kind does not permit.
+const ownConditions = "conditions of kcpctl"
+
+// Refused reports whether kcp refuses a status because of its conditions: they need fields that conditions of kcpctl do
+// not have, or are no list. From then on, HasConditions is false for the kind.
+func (d Dropped) Refused(gk schema.GroupKind, cluster string, err error) bool {
+	status := apierrors.APIStatus(nil)
+	if !d.HasConditions(gk, cluster) || !apierrors.IsInvalid(err) || !errors.As(err, &status) ||
+		status.Status().Details == nil || !slices.ContainsFunc(status.Status().Details.Causes,
+		func(c metav1.StatusCause) bool { return strings.HasPrefix(c.Field, "status.conditions") }) {
+		return false
+	}
+	d.fields.Add(statusField{gk, cluster, ownConditions}, nil, droppedFor)
+	return true
 }
 
 // Strip removes the fields from a status that kcp drops.

@@ -308,6 +308,34 @@ func TestKindsWithoutConditions(t *testing.T) {
 	require.Empty(t, s.kcp.Get("1a", path, "shop", "web").GetAnnotations()[api.AnnotationSyncError])
 }
 
+// A kind can require more of each condition than kcpctl knows: only the outcome is in an annotation instead.
+func TestConditionsThatNeedMoreFields(t *testing.T) {
+	s := newSides(t)
+	s.kcp.Refuse(fakeapi.NeedsUpdateTimes)
+	deny := atomic.Bool{}
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if deny.Load() && r.Method == http.MethodPatch && strings.Contains(r.URL.Path, "/deployments/") {
+			return http.StatusForbidden, "denied the request: no"
+		}
+		return 0, ""
+	})
+	s.start()
+	s.leaf("1a", "web", "{replicas: 1}")
+	leaf := func() *unstructured.Unstructured { return s.kcp.Get("1a", deployments, "shop", "web--c1") }
+	for n := range 2 {
+		deny.Store(n == 1)
+		s.leaf("1a", "web", fmt.Sprintf("{replicas: %d}", n+1))
+		s.eventually(func() bool { return s.below("1a", deployments, "web") != nil }, "it is there")
+		s.physical.Apply(t, "", deployments, fmt.Sprintf(`
+{metadata: {name: web, namespace: %s}, status: {readyReplicas: %d, conditions: [{type: Available, status: "True", lastUpdateTime: now}]}}`, namespaceOf("1a"), n+1))
+		s.eventually(func() bool {
+			return field(leaf(), "status", "readyReplicas") == fmt.Sprint(n+1) &&
+				strings.HasPrefix(leaf().GetAnnotations()[api.AnnotationSyncError], "Denied: ") == deny.Load()
+		}, "the status comes up")
+		require.Equal(t, "[map[lastUpdateTime:now status:True type:Available]]", field(leaf(), "status", "conditions"))
+	}
+}
+
 // A status that is written while the watch is late would otherwise be partly an old one.
 func TestAStatusIsForTheVersionThatWasRead(t *testing.T) {
 	s := newSides(t)

@@ -318,10 +318,10 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 		return err
 	}
 	gk := leaf.GroupVersionKind().GroupKind()
-	status := statusOf(leaf.Unstructured, object, o, s.Now())
+	own := s.dropped.HasConditions(gk, i.Cluster)
+	status := statusOf(leaf.Unstructured, object, o, s.Now(), own)
 	s.dropped.Strip(gk, i.Cluster, status)
-	if !s.dropped.HasConditions(gk, i.Cluster) {
-		delete(status, "conditions")
+	if !own {
 		if annotated, err := s.annotate(ctx, i, leaf, o); annotated || err != nil {
 			return err // the leaf comes back with the watch, and its status follows
 		}
@@ -332,8 +332,9 @@ func (s *syncer) writeStatus(ctx context.Context, i item, leaf watch.Object, obj
 	}
 	live, err := s.patch(ctx, i, leaf, patch, "status")
 	switch {
-	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err):
-		// The API has no status, or its conditions are of another type.
+	case s.dropped.Refused(gk, i.Cluster, err):
+		return s.writeStatus(ctx, i, leaf, object, o) // an annotation has the outcome instead
+	case apierrors.IsNotFound(err) || apierrors.IsInvalid(err): // the API has no status, or another one
 		_, err = s.annotate(ctx, i, leaf, o)
 		return err
 	case err != nil:
@@ -390,8 +391,8 @@ type outcome struct {
 func synced() outcome { return outcome{reason: api.ReasonSynced} }
 
 // statusOf returns the status for a leaf: the status of the object in the physical cluster, or the current one without
-// an object there, with the condition Synced.
-func statusOf(leaf, object *unstructured.Unstructured, o outcome, now time.Time) map[string]any {
+// an object there. It has the condition Synced, if own is true.
+func statusOf(leaf, object *unstructured.Unstructured, o outcome, now time.Time, own bool) map[string]any {
 	present, _, _ := unstructured.NestedMap(leaf.Object, "status")
 	status := present
 	if object != nil {
@@ -403,12 +404,17 @@ func statusOf(leaf, object *unstructured.Unstructured, o outcome, now time.Time)
 	if object != nil {
 		observe(status, present, leaf, object)
 	}
-	conditions, _ := status["conditions"].([]any)
+	conditions, isList := status["conditions"].([]any)
 	others := slices.DeleteFunc(conditions, func(c any) bool {
 		fields, _ := c.(map[string]any)
 		return fields["type"] == api.ConditionSynced
 	})
-	status["conditions"] = append(others, o.condition(api.ConditionIn(leaf, api.ConditionSynced), now))
+	if own {
+		others = append(others, o.condition(api.ConditionIn(leaf, api.ConditionSynced), now))
+	}
+	if own || isList {
+		status["conditions"] = others
+	}
 	return status
 }
 

@@ -183,7 +183,7 @@ func TestStatusOf(t *testing.T) {
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
-			require.Equal(t, tc.want, statusOf(tc.leaf, tc.object, tc.outcome, now))
+			require.Equal(t, tc.want, statusOf(tc.leaf, tc.object, tc.outcome, now, true))
 		})
 	}
 }
