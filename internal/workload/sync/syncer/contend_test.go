@@ -66,7 +66,7 @@ func TestACorrectionThatNeverStaysIsReported(t *testing.T) {
 	change := func() {
 		s.physical.Apply(t, "", deployments, fmt.Sprintf(`
 metadata: {name: web, namespace: %s, 
-  managedFields: [{manager: kcpctl-syncer}, {manager: keda}, {manager: kubelet, subresource: status}, {manager: argo}]}
+  managedFields: [{manager: kcpctl-syncer}, {manager: keda, subresource: scale}, {manager: kubelet, subresource: status}, {manager: argo}]}
 spec: {replicas: 9}`, namespaceOf("1a")))
 	}
 	corrected := func() bool { return field(s.below("1a", deployments, "web"), "spec", "replicas") == "1" }

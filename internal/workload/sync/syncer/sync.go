@@ -320,7 +320,7 @@ func (v *view) rivals(ctx context.Context, r schema.GroupVersionResource, object
 	}
 	var out []string
 	for _, m := range live.GetManagedFields() {
-		if m.Manager != api.ManagerSyncer && m.Subresource == "" {
+		if m.Manager != api.ManagerSyncer && m.Subresource != "status" {
 			out = append(out, m.Manager)
 		}
 	}
@@ -340,7 +340,8 @@ func (s *syncer) judged(i item, o outcome) outcome {
 	}
 	return outcome{api.ReasonContendedField, fmt.Sprintf(
 		"%s changes the object in cluster %s repeatedly, so that corrections wait up to %s: "+
-			"stop that client there, or leave the fields that it sets out of the object", who,
+			"stop that client there, leave the fields that it sets out of the object, or, if it scales the object, "+
+			"create a HorizontalPodAutoscaler in the workspace instead", who,
 		s.Cluster, lastCorrection)}
 }
 
