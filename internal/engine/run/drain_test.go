@@ -390,3 +390,28 @@ func TestDrainDoesNotOpenASecondCopy(t *testing.T) {
 		require.Empty(t, w.rt.Kcp.Requests(deleteShard))
 	})
 }
+
+// A removal without a drain neither finishes nor forgets the moves of a drain: kcp may still need the shard for them.
+func TestRemoveShardDoesNotForgetMoves(t *testing.T) {
+	for _, phase := range []string{"Migrating", "OriginCleanup", "DestinationFinalize"} {
+		inWorld(t, twoShards, func(t *testing.T, w *world) {
+			r, m := w.draining(t, onShard("alpha", "a")...)
+			first, without, again := *r, *r, *r
+			endIn(t, first.Run, m, phase)
+			without.Drain = false
+			_, err := without.Check(t.Context(), true)
+			for _, err := range []error{err, without.Run(t.Context())} {
+				requireError(t, err, clierr.Failed, "shard/alpha is not removed: an earlier run has not finished its moves, "+
+					"and 1 logical cluster is being moved")
+				require.Contains(t, clierr.Hint(err), "add --drain")
+			}
+			require.Empty(t, w.rt.Kcp.Requests(deleteShard))
+			_, unfinished, err := w.rt.Runs(t.Context())
+			require.NoError(t, err)
+			require.NotNil(t, unfinished)
+
+			require.NoError(t, again.Run(t.Context()))
+			livesOn(t, m, "a-id", "beta")
+		})
+	}
+}

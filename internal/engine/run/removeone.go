@@ -194,7 +194,11 @@ func (x *removal) inspect(ctx context.Context) error {
 	case err != nil:
 		x.settled = true
 		return x.unknown(err)
-	case len(x.clusters) == 0:
+	}
+	if err := x.noMoves(ctx); err != nil {
+		return x.fail(step, err)
+	}
+	if len(x.clusters) == 0 {
 		return nil
 	}
 	x.step(step, Done, gather.Count(len(x.clusters), "logical cluster", "logical clusters"))
@@ -220,10 +224,29 @@ func (x *removal) look(ctx context.Context) error {
 		return x.lose(ctx, err)
 	case err != nil:
 		return x.unknown(err)
-	case len(clusters) > 0 && !x.Drain:
+	}
+	if err := x.noMoves(ctx); err != nil {
+		return err
+	}
+	if len(clusters) > 0 && !x.Drain {
 		return x.notEmpty(clusters)
 	}
 	return nil
+}
+
+// noMoves refuses a removal without a drain while an earlier run has not finished its moves: kcp may need the shard for
+// them, and a drain completes them.
+func (x *removal) noMoves(ctx context.Context) error {
+	if x.Drain {
+		return nil
+	}
+	begun, err := x.mover.root.Migrating(ctx)
+	if err != nil || len(begun) == 0 {
+		return err
+	}
+	return clierr.New(clierr.Failed, "add --drain, which completes the moves; nothing was changed",
+		"%s is not removed: an earlier run has not finished its moves, and %s being moved", x.id(),
+		count(len(begun), "logical cluster is", "logical clusters are"))
 }
 
 // release moves the logical clusters of the shard to other shards, and waits until kcp no longer needs the shard.
