@@ -159,3 +159,24 @@ func TestRenewAfterAnUnfinishedUp(t *testing.T) {
 		require.NotContains(t, err.Error(), "0 change")
 	})
 }
+
+// The command of an interrupted run has the flags that it needs to continue.
+func TestTheCommandThatContinues(t *testing.T) {
+	for line, want := range map[string]string{
+		"remove-shard alpha --drain --purge":     "kcpctl remove-shard alpha --drain",
+		"remove-shard alpha --purge":             "kcpctl remove-shard alpha",
+		"move root:a --to alpha --recursive":     "kcpctl move root:a --to alpha --recursive",
+		"move root:a --concurrency 2 --to alpha": "kcpctl move root:a --to alpha",
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			rt, path := applied(t, withAlpha, withAlpha)
+			env, _, _ := fakeEnv()
+			openAs(env, rt)
+			root := newRootCmd(env)
+			root.SetArgs(append(strings.Fields(line), "--dry-run=client", "-f", path))
+			require.NoError(t, root.ExecuteContext(t.Context()))
+			require.Equal(t, want, env.Command)
+			require.Equal(t, strings.TrimPrefix(want, "kcpctl "), completion(env.Command))
+		})
+	}
+}

@@ -87,6 +87,9 @@ func (o *removeShardOptions) run(ctx context.Context) error {
 	if err := o.validate(); err != nil {
 		return err
 	}
+	if o.drain {
+		o.env.Command += " --drain" // the command that continues needs it
+	}
 	s, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err
