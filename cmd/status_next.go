@@ -41,6 +41,10 @@ func (o *statusOptions) nextSteps() []nextStep {
 		{"a certificate has expired", func(st *status.Status) bool {
 			return !st.NextExpiry.IsZero() && st.NextExpiry.Before(o.env.Now())
 		}, run("up")},
+		{"workspaces are being moved", func(st *status.Status) bool { return len(st.Moves) > 0 },
+			func(st *status.Status) string {
+				return o.setup.command(strings.TrimPrefix(st.Moves[0].Command(), "kcpctl "))
+			}},
 		{"objects or processes are missing", func(st *status.Status) bool {
 			return st.Drift != nil && *st.Drift > 0 || o.setup.local.enabled && slices.ContainsFunc(st.Components,
 				func(c status.Component) bool { return c.Stuck })

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -49,9 +50,12 @@ func TestNextCommandOfEveryReason(t *testing.T) {
 			"certs rotate-ca server"},
 		"the last run has not finished": {
 			status.Status{LastRun: &record.Run{Command: "kcpctl remove-shard alpha"}}, "remove-shard alpha"},
-		"a component has its own command":  {status.Status{Components: lost, Drift: &one}, ""},
-		"the key of an authority is lost":  {status.Status{LostKeys: "client CA"}, "certs import DIR"},
-		"a certificate has expired":        {status.Status{NextExpiry: now.Add(-time.Hour)}, "up"},
+		"a component has its own command": {status.Status{Components: lost, Drift: &one}, ""},
+		"the key of an authority is lost": {status.Status{LostKeys: "client CA"}, "certs import DIR"},
+		"a certificate has expired":       {status.Status{NextExpiry: now.Add(-time.Hour)}, "up"},
+		"workspaces are being moved": {
+			status.Status{Drift: &one, Moves: []kcp.Unfinished{{Begun: kcp.Begun{Cluster: "2mc5", Shard: "beta"}}}},
+			"move 2mc5 --to beta"},
 		"objects or processes are missing": {status.Status{Components: killed}, "up"},
 		"a cluster cannot be reached": {
 			status.Status{Clusters: []status.Cluster{{Name: "us", Unreachable: "no answer"}}}, "check --pre"},

@@ -1,10 +1,13 @@
 package kcp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -135,4 +138,37 @@ func (c *Client) Migrating(ctx context.Context) ([]Begun, error) {
 		}
 	}
 	return out, nil
+}
+
+// Command is the command that completes the move, and all others that have begun.
+func (b Begun) Command() string {
+	return fmt.Sprintf("kcpctl move %s --to %s", b.Cluster, cmp.Or(b.Shard, "SHARD"))
+}
+
+// Unfinished is a move that an earlier run has begun, if no run is in progress.
+type Unfinished struct {
+	Begun
+	// Path is the path of the workspace, or else the name of its logical cluster.
+	Path string
+}
+
+// NewUnfinished returns the moves that have begun, and the logical clusters that are closed without one. On are the
+// logical clusters of shards by the names of the shards: not all have to be known.
+func NewUnfinished(begun []Begun, on map[string][]LogicalCluster) []Unfinished {
+	var out []Unfinished
+	for _, b := range begun {
+		out = append(out, Unfinished{b, b.Cluster})
+	}
+	for _, shard := range slices.Sorted(maps.Keys(on)) {
+		for _, l := range on[shard] {
+			at := slices.IndexFunc(out, func(u Unfinished) bool { return u.Cluster == l.Name })
+			switch {
+			case at >= 0:
+				out[at].Path = l.Path
+			case l.Moving:
+				out = append(out, Unfinished{Begun{Cluster: l.Name, Shard: shard}, l.Path})
+			}
+		}
+	}
+	return out
 }

@@ -136,8 +136,10 @@ var Health = []Check{
 		run: workspaces, limit: time.Minute,
 		Explanation: "A workspace is a Workspace object on one shard, and a LogicalCluster on another or the same " +
 			"one. After shards were restored from different moments, one of the two can be without the other. kcp " +
-			"does not repair that.",
-		Fix: "kcpctl restore repair lists the workspaces, and repairs them",
+			"does not repair that. A workspace that an interrupted run was moving to another shard may refuse " +
+			"requests until a run completes the move.",
+		Fix: "kcpctl restore repair lists the workspaces, and repairs them; kcpctl move WORKSPACE --to SHARD " +
+			"completes moves",
 	},
 	{
 		ID: "KCP131", Category: catCertificates, Title: "no certificate is about to expire",

@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
+	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
@@ -310,6 +311,13 @@ func TestChecksNameTheCause(t *testing.T) {
 					map[string]any{"cluster": "root", "name": "team", "resource": "workspaces", "uid": "1"})))
 			}, "KCP125", check.Fail, "logical clusters without a Workspace: root:team",
 		},
+		"an interrupted run was moving a workspace": {
+			func(_ *testing.T, w *world) {
+				closed := logicalCluster("2mc5xs36lrnz4t3j", "root:team", nil)
+				closed["metadata"].(map[string]any)["annotations"].(map[string]any)["kcpctl.dev/moving"] = "root"
+				w.rt.Kcp.Always("shard/alpha list logicalclusters", items(closed))
+			}, "KCP125", check.Fail, "workspaces that are being moved, although no run is in progress: root:team",
+		},
 		"all shards are cordoned": {
 			func(_ *testing.T, w *world) {
 				w.rt.Kcp.Always(fakekcp.ListShards, fakekcp.Shards(kcp.Shard{Name: "root", Cordoned: true}))
@@ -359,6 +367,39 @@ func TestChecksNameTheCause(t *testing.T) {
 			})
 		})
 	}
+}
+
+// What an interrupted run has left has the command that completes it. A run that is in progress completes it itself.
+func TestMovesOfAnInterruptedRun(t *testing.T) {
+	inWorld(t, func(t *testing.T, w *world) {
+		m := w.rt.Kcp.ServeMoves(fakekcp.Cluster{Path: "root:team", Shard: "alpha"})
+		ctx, cancel := context.WithCancel(t.Context())
+		m.During = func(phase, _ string) {
+			if phase == "DestinationFinalize" {
+				m.Before = func() bool { return false }
+				cancel()
+			}
+		}
+		move := &run.Moves{
+			Topology: w.top, Runtime: w.rt, Choice: run.Selected{Workspaces: []string{"root:team"}, To: "root"},
+			Observe: func(run.Event) {}, Now: time.Now,
+		}
+		require.Error(t, move.Run(ctx))
+		m.Resume()
+		agree := func() check.Result {
+			all := w.check(t).Results
+			return all[slices.IndexFunc(all, func(res check.Result) bool { return res.ID == "KCP125" })]
+		}
+		w.rt.Kcp.Always("list workspaces", items())
+		w.rt.Kcp.Always("list logicalclusters", items())
+		res := agree()
+		require.Equal(t, "workspaces that are being moved, although no run is in progress: team-id", res.Cause)
+		require.Equal(t, "run kcpctl move team-id --to root, which completes all of these moves", res.Fix)
+
+		w.rt.Current = &record.Run{Command: "kcpctl move root:team --to root"}
+		res = agree()
+		require.Equal(t, check.OK, res.Status, res.Cause)
+	})
 }
 
 // A name that a cluster has yet to assign cannot resolve.

@@ -68,6 +68,8 @@ type Runtime interface {
 	Store() pki.Store
 	// Record returns the record of the installation: an empty one before its first run.
 	Record(ctx context.Context) (*record.Record, error)
+	// Runs returns the run that holds the lock, and the last run if it has not finished.
+	Runs(ctx context.Context) (current, unfinished *record.Run, err error)
 	// Objects returns everything that was applied.
 	Objects(ctx context.Context) ([]plan.Item, error)
 	// State returns the state of a component.

@@ -68,7 +68,8 @@ type whole struct {
 	to *destinations
 	// clusters are on the shards that they are being moved to, if an earlier run has begun to move them.
 	clusters []located
-	// begun are the moves of earlier runs by logical cluster, and bound means that one of them has not ended.
+	// begun are the moves of earlier runs by logical cluster, and bound means that one of them has not ended, or has
+	// left a logical cluster closed.
 	begun map[string]kcp.Begun
 	bound bool
 	moves []WorkspaceMove
@@ -140,20 +141,19 @@ func (r *Moves) whole(ctx context.Context) (*whole, error) {
 		return nil, err
 	}
 	if w.bound {
-		begun, err := r.root.Migrating(ctx)
-		if err == nil {
-			err = r.knowsAll()
-		}
-		if err != nil {
+		if err := w.readBegun(ctx); err != nil {
 			return nil, err
-		}
-		for _, b := range begun {
-			w.begun[b.Cluster] = b
 		}
 	}
 	clusters, err := r.locate(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !w.bound && slices.ContainsFunc(clusters, func(l located) bool { return l.Moving }) {
+		w.bound = true // such as after a restore, which brings the shards back from different moments
+		if err := r.knowsAll(); err != nil {
+			return nil, err
+		}
 	}
 	w.clusters = w.moved(clusters)
 	if w.to, err = r.destinations(ctx); err != nil {
@@ -162,6 +162,18 @@ func (r *Moves) whole(ctx context.Context) (*whole, error) {
 	all, err := r.Choice.choose(w)
 	w.moves = r.Choice.limited(all)
 	return w, err
+}
+
+// readBegun reads the moves of earlier runs.
+func (w *whole) readBegun(ctx context.Context) error {
+	begun, err := w.root.Migrating(ctx)
+	if err != nil {
+		return err
+	}
+	for _, b := range begun {
+		w.begun[b.Cluster] = b
+	}
+	return w.knowsAll()
 }
 
 // moved returns the logical clusters, as if the moves that have begun had ended.

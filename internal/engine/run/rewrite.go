@@ -2,7 +2,6 @@ package run
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"maps"
@@ -130,7 +129,6 @@ func (r *RotateEncryption) noMoves(ctx context.Context, state *pki.State) error 
 	case len(begun) == 0:
 		return nil
 	}
-	return clierr.New(clierr.Failed, fmt.Sprintf("complete it with kcpctl move %s --to %s, and rerun the command",
-		begun[0].Cluster, cmp.Or(begun[0].Shard, "SHARD")), "logical cluster %s is being moved to another shard",
-		begun[0].Cluster)
+	return clierr.New(clierr.Failed, "complete it with "+begun[0].Command()+", and rerun the command",
+		"logical cluster %s is being moved to another shard", begun[0].Cluster)
 }

@@ -36,8 +36,8 @@ type Status struct {
 	Where string `json:"where"`
 	// URL is the address for clients.
 	URL string `json:"url"`
-	// Ready is true if every component is ready, every shard is registered, every front-proxy answers, and every agent
-	// publishes.
+	// Ready is true if every component is ready, every shard is registered, every front-proxy answers, every agent
+	// publishes, and no interrupted run has left workspaces that are being moved.
 	Ready bool `json:"ready"`
 	// State is one word for the whole setup.
 	State State `json:"state"`
@@ -57,9 +57,12 @@ type Status struct {
 	Clusters []Cluster `json:"clusters,omitempty"`
 	// Components are all components that are processes.
 	Components []Component `json:"components"`
-	// Shards are the registered shards. Problem is why they are unknown.
+	// Shards are the registered shards. Problem is why they are unknown, or which workspaces an interrupted run was
+	// moving.
 	Shards  []Shard `json:"shards,omitempty"`
 	Problem string  `json:"problem,omitempty"`
+	// Moves are the moves of these workspaces.
+	Moves []kcp.Unfinished `json:"-"`
 	// NextExpiry is when the first certificate expires, NextExpiryName which one it is.
 	NextExpiry     time.Time `json:"nextExpiry,omitzero"`
 	NextExpiryName string    `json:"nextExpiryName,omitempty"`

@@ -4,6 +4,7 @@ package live
 import (
 	"context"
 	"fmt"
+	"maps"
 	"slices"
 	"time"
 
@@ -43,6 +44,19 @@ type Reading struct {
 	// Clusters are the LogicalClusters by ID, and Workspaces the Workspaces.
 	Clusters   map[string]Object
 	Workspaces map[content.Owner]Object
+	// Begun are the moves of workspaces that have begun, and not ended.
+	Begun []kcp.Begun
+}
+
+// Unfinished returns the moves that an interrupted run has left, if no run is in progress.
+func (r *Reading) Unfinished() []kcp.Unfinished {
+	on := map[string][]kcp.LogicalCluster{}
+	for _, id := range slices.Sorted(maps.Keys(r.Clusters)) {
+		o := r.Clusters[id]
+		shard := o.Shard.ShardName()
+		on[shard] = append(on[shard], kcp.LogicalClusterOf(o.Unstructured))
+	}
+	return kcp.NewUnfinished(r.Begun, on)
 }
 
 // Find reads all shards, and once more if something does not fit together: it returns the second reading, with what
@@ -77,6 +91,7 @@ type part struct {
 	client  *kcp.Client
 	content *content.Shard
 	objects []object
+	begun   []kcp.Begun
 }
 
 type object struct {
@@ -155,8 +170,8 @@ func (p *part) registered(ctx context.Context, t *topology.Topology) (missing []
 	if err != nil || !bound {
 		return missing, err
 	}
-	moving, err := p.client.Migrating(ctx)
-	for _, m := range moving {
+	p.begun, err = p.client.Migrating(ctx)
+	for _, m := range p.begun {
 		p.content.Moves[content.Owner{Cluster: kcp.RootWorkspace, Name: m.Cluster}] = content.Move{Cluster: m.Cluster}
 	}
 	return missing, err
@@ -167,6 +182,7 @@ func join(parts []*part, missing []string) *Reading {
 	var all []*content.Shard
 	for _, p := range parts {
 		all = append(all, p.content)
+		out.Begun = append(out.Begun, p.begun...)
 		for _, o := range p.objects {
 			found := Object{p.shard, p.client, o.Unstructured}
 			if o.api == kcpapi.LogicalCluster {
