@@ -21,6 +21,7 @@ type DownRuntime interface {
 	Archive
 	Locker
 	Applier
+	Keeper
 	Deleter
 	Purger
 	Finder
@@ -166,7 +167,12 @@ func (d *Down) agents(ctx context.Context, known *record.Record,
 		if err := x.allowed(ctx, all); err != nil {
 			return nil, nil, err
 		}
-		return func(ctx context.Context) error { return x.carryOut(ctx, all, true) }, known, nil
+		return func(ctx context.Context) error {
+			if err := x.carryOut(ctx, all, true); err != nil {
+				return err
+			}
+			return d.Runtime.Keep(ctx, x.without(all))
+		}, known, nil
 	}
 	wait := map[topology.ID]record.Agent{}
 	for _, w := range all {

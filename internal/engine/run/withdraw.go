@@ -237,6 +237,18 @@ func (x *withdrawer) carryOut(ctx context.Context, all []*withdrawal, lost bool)
 	return nil
 }
 
+// without returns the record without the agents that are gone: a purge that is run again when kcp no longer runs must
+// not ask it for their objects.
+func (x *withdrawer) without(all []*withdrawal) *record.Record {
+	out := x.known.WithAgents(nil)
+	for _, w := range all {
+		if w.whole && !slices.Contains(x.unreleased, w.agent) {
+			out.SetAgents(nil, true, w.agent)
+		}
+	}
+	return out
+}
+
 // unbind deletes the APIBindings that are to be deleted, with the objects of their APIs, while the agent still runs.
 func (x *withdrawer) unbind(ctx context.Context, w *withdrawal) error {
 	if n := len(w.bindings); n > 0 {

@@ -126,6 +126,26 @@ func TestAgentAfterDown(t *testing.T) {
 	})
 }
 
+// A purge that is interrupted after kcp was removed continues with the same command: its agents are gone, so that it
+// does not ask kcp for their objects again.
+func TestInterruptedPurgeWithAgents(t *testing.T) {
+	boom := errors.New("boom")
+	for _, call := range []string{"Purge", "Delete " + string(topology.RootShard)} {
+		t.Run(call, func(t *testing.T) {
+			inAgents(t, func(t *testing.T, w *world, widgets func(...string)) {
+				widgets()
+				down := run.Down{Runtime: w.rt, Topology: w.top, Observe: w.observe(t), Now: time.Now, Purge: true}
+				w.rt.On(call, func() error { return boom })
+				require.ErrorIs(t, down.Run(t.Context()), boom)
+				w.rt.Kcp.Always(fakekcp.ListClusters, fakekcp.Refuse(http.StatusServiceUnavailable, "", "it is removed"))
+				w.rt.On(call, func() error { return nil })
+				require.NoError(t, down.Run(t.Context()))
+				require.Contains(t, w.rt.Calls(), "Purge")
+			})
+		})
+	}
+}
+
 // An agent that a run has begun to install can have published.
 func TestDownAfterAnInterruptedInstallationOfAnAgent(t *testing.T) {
 	inWorld(t, withAgents, func(t *testing.T, w *world) {
