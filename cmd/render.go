@@ -44,6 +44,9 @@ type renderOptions struct {
 	secrets   string
 	redact    bool
 	annotate  string
+	// workspaces prints the objects in workspaces, and none on clusters. Both together would look like objects
+	// of one place to other tools: kubectl would bind the roles of a tenant on the cluster.
+	workspaces bool
 }
 
 func newRenderCmd(env *Env) *cobra.Command {
@@ -51,9 +54,12 @@ func newRenderCmd(env *Env) *cobra.Command {
 	c := &cobra.Command{
 		Use:   "render",
 		Short: "Print the manifests that up would apply",
-		Long: `Print exactly what up applies, in the same order. The certificates come from the setup's PKI
-store: with the store Cluster, from the cluster. With --pki-dir they come from a directory: no cluster
-is contacted, and missing certificates are created and stored there.
+		Long: `Print exactly what up applies to the clusters of the setup, in the same order. The certificates
+come from the setup's PKI store: with the store Cluster, from the cluster. With --pki-dir they come from a
+directory: no cluster is contacted, and missing certificates are created and stored there.
+
+Objects in workspaces of kcp are left out, because kubectl would apply them to the cluster. up applies
+them, and --workspaces prints only them.
 
 With --output-dir it writes one file per object, readable only by its owner, and removes the files that
 a previous render of the same setup wrote and that are no longer needed. The list .kcpctl-NAME.sha256 in
@@ -83,6 +89,9 @@ On a terminal the values of Secrets are redacted unless --secrets says otherwise
 	f.StringVar(&o.annotate, "annotate", "",
 		"annotate the objects for another tool: argocd, with sync waves in the order in which up applies components")
 	completeFlag(c, "annotate", fixed(forArgoCD))
+	f.BoolVar(&o.workspaces, "workspaces", false,
+		"print only the objects that up applies in workspaces, which are not for kubectl apply")
+	excludeFlag(f, "workspaces", "output-dir", "annotate")
 	return c
 }
 
@@ -116,6 +125,10 @@ func (o *renderOptions) run(ctx context.Context) error {
 	}
 	if o.outputDir != "" {
 		return o.writeFiles(s, docs)
+	}
+	if n := clustersOf(docs); n > 1 {
+		o.env.note(fmt.Sprintf("these are the objects of %d clusters: to apply them, write a directory for each "+
+			"with --output-dir", n))
 	}
 	out := bufio.NewWriter(o.env.Streams.Out)
 	for _, d := range docs {
@@ -165,15 +178,26 @@ func offlineHint(err error) error {
 	return &clierr.Error{Err: err, Code: clierr.Code(err), Hint: hint}
 }
 
+// document is an object as YAML. It has a cluster and a path, or a workspace.
 type document struct {
-	path string
-	text string
+	cluster, workspace string
+	path, text         string
 }
 
-// render returns the objects as YAML, each under a comment with its component.
+// render returns the objects on clusters, or the ones in workspaces, each under a comment with its component.
 func (o *renderOptions) render(desired *run.Desired) ([]document, error) {
 	docs, err := run.RenderAs(desired, o.document)
-	return slices.DeleteFunc(docs, func(d document) bool { return d.path == "" }), err
+	if err != nil {
+		return nil, err
+	}
+	docs = slices.DeleteFunc(docs, func(d document) bool { return d.text == "" })
+	all := len(docs)
+	docs = slices.DeleteFunc(docs, func(d document) bool { return (d.workspace != "") != o.workspaces })
+	if n := all - len(docs); n > 0 && !o.workspaces {
+		o.env.note(fmt.Sprintf("%s in workspaces left out: kcpctl up applies them, and kcpctl render --workspaces "+
+			"prints them", plural(n, "object", "objects")))
+	}
+	return docs, nil
 }
 
 // document returns an object as YAML. It is empty if the object is to be omitted.
@@ -193,21 +217,31 @@ func (o *renderOptions) document(obj render.Object) (document, error) {
 	if err != nil {
 		return document{}, err
 	}
+	if at := obj.Workspace; at != "" {
+		return document{workspace: at, text: fmt.Sprintf("# %s, in workspace %s\n%s", obj.Component, at, text)}, nil
+	}
 	name := topology.FileName(strings.ToLower(obj.GetKind())+"-"+obj.GetName()) + ".yaml"
 	dir := topology.FileName(string(obj.Component))
 	if obj.GetKind() == kind.Namespace.Kind { // kubectl apply -R reads files in the order of their names
 		dir = ""
 		name = "0-" + name
 	}
-	place, comment := obj.Cluster, string(obj.Component)
-	if obj.Workspace != "" {
-		place, comment = filepath.Join("workspaces",
-			topology.FileName(obj.Workspace)), comment+", in workspace "+obj.Workspace
-	}
 	return document{
-		path: filepath.Join(place, dir, name),
-		text: fmt.Sprintf("# %s\n%s", comment, text),
+		cluster: obj.Cluster,
+		path:    filepath.Join(obj.Cluster, dir, name),
+		text:    fmt.Sprintf("# %s\n%s", obj.Component, text),
 	}, nil
+}
+
+// clustersOf returns the number of clusters that documents are for.
+func clustersOf(docs []document) int {
+	clusters := map[string]bool{}
+	for _, d := range docs {
+		if d.workspace == "" {
+			clusters[d.cluster] = true
+		}
+	}
+	return len(clusters)
 }
 
 // withWave returns an object with the sync wave of its component: kinds of components that come up first have the lowest.

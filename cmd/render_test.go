@@ -12,23 +12,28 @@ import (
 func TestDocumentsOfWorkspaces(t *testing.T) {
 	o := &unstructured.Unstructured{Object: map[string]any{"kind": "APIBinding", "metadata": map[string]any{"name": "a:b"}}}
 	for name, tc := range map[string]struct {
-		object     render.Object
-		path, text string
+		object render.Object
+		want   document
 	}{
 		"of a cluster": {
 			render.Object{Cluster: "eu", Component: "shard/alpha", Unstructured: o},
-			"eu/shard-alpha/apibinding-a.b.yaml", "# shard/alpha\nkind: APIBinding\nmetadata:\n  name: a:b\n",
+			document{
+				cluster: "eu", path: "eu/shard-alpha/apibinding-a.b.yaml",
+				text: "# shard/alpha\nkind: APIBinding\nmetadata:\n  name: a:b\n",
+			},
 		},
 		"of a workspace": {
 			render.Object{Workspace: "root:team-a", Component: "workspace/root:team-a", Unstructured: o},
-			"workspaces/root.team-a/workspace-root.team-a/apibinding-a.b.yaml",
-			"# workspace/root:team-a, in workspace root:team-a\nkind: APIBinding\nmetadata:\n  name: a:b\n",
+			document{
+				workspace: "root:team-a",
+				text:      "# workspace/root:team-a, in workspace root:team-a\nkind: APIBinding\nmetadata:\n  name: a:b\n",
+			},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			d, err := (&renderOptions{}).document(tc.object)
 			require.NoError(t, err)
-			require.Equal(t, document{tc.path, tc.text}, d)
+			require.Equal(t, tc.want, d)
 		})
 	}
 }

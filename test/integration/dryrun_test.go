@@ -176,16 +176,15 @@ func (e *example) written(t *testing.T) map[string]string {
 	return out
 }
 
-// accepted requires that the API server accepts manifests in a dry run, with strict validation: except objects in
-// workspaces of kcp, and those of a CRD that is among the manifests.
+// accepted requires that the API server accepts manifests in a dry run, with strict validation: except those of a CRD
+// that is among the manifests.
 func (e *example) accepted(t *testing.T, manifests string) {
 	t.Helper()
 	tried := 0
 	for _, doc := range strings.Split(strings.TrimPrefix(manifests, "---\n"), "\n---\n") {
-		comment, _, _ := strings.Cut(doc, "\n")
 		o := &unstructured.Unstructured{}
 		require.NoError(t, yaml.Unmarshal([]byte(doc), &o.Object))
-		if strings.Contains(comment, ", in workspace ") || o.GetKind() == "PublishedResource" {
+		if o.GetKind() == "PublishedResource" {
 			continue
 		}
 		k, err := kind.Of(o.GroupVersionKind())
