@@ -63,7 +63,8 @@ them, and --workspaces prints only them.
 
 With --output-dir it writes one file per object, readable only by its owner, and removes the files that
 a previous render of the same setup wrote and that are no longer needed. The list .kcpctl-NAME.sha256 in
-that directory has the files that render wrote; those that were changed since are kept.
+that directory has the files that render wrote. It does not remove files that were changed since, and if it
+had to replace one, such as an encrypted Secret, it names all such files and writes nothing.
 
 On a terminal the values of Secrets are redacted unless --secrets says otherwise.`,
 		Example: `  kcpctl render -f kcp.yaml --pki-dir pki | kubectl apply --server-side -f -
@@ -269,7 +270,7 @@ func (o *renderOptions) writeFiles(s *session, docs []document) error {
 	}
 	for _, path := range res.Kept {
 		o.env.note(filepath.Join(o.outputDir, path) +
-			" is no longer part of the setup, but stays because it was changed after render wrote it")
+			" is no longer rendered, but stays because it was changed after render wrote it")
 	}
 	msg := fmt.Sprintf("%s written to %s", gather.Count(len(files), "file", "files"), o.outputDir)
 	if n := len(res.Removed); n > 0 {

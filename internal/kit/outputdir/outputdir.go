@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
+	"strings"
 
 	"golang.org/x/sync/errgroup"
 
@@ -35,7 +36,8 @@ type Result struct {
 
 // Write writes files with mode 0600 below dir, and removes files of previous calls for the same owner that are not
 // among them. It removes only regular files inside dir that are unmodified since Write wrote them, and no files of
-// other owners.
+// other owners. If it would have to replace a file that it did not write, or that was modified since, it writes
+// nothing: such a file may be encrypted, and its replacement has the keys in plain text.
 //
 // While Write runs, the list contains both previous and new files, so that a call after an interrupted one knows all of
 // them.
@@ -61,10 +63,15 @@ func Write(dir, owner string, files []File) (Result, error) {
 		return Result{}, clierr.New(clierr.Failed,
 			"restore the file. If you delete it, files of previous runs are not removed", "read %s: %w", listFile, err)
 	}
-	if err := atomicfile.Write(listFile, before.union(now).encode(), 0o600); err != nil {
+	both := before.union(now)
+	missing, err := toWrite(root, both, files)
+	if err != nil {
 		return Result{}, err
 	}
-	if err := writeAll(root, files); err != nil {
+	if err := atomicfile.Write(listFile, both.encode(), 0o600); err != nil {
+		return Result{}, err
+	}
+	if err := writeAll(root, missing); err != nil {
 		return Result{}, err
 	}
 	res, kept, err := prune(root, before, now)
@@ -74,14 +81,41 @@ func Write(dir, owner string, files []File) (Result, error) {
 	return res, atomicfile.Write(listFile, now.union(kept).encode(), 0o600)
 }
 
+// toWrite returns the files that are not in the directory yet. It fails if the directory has others at their paths,
+// which the list does not know.
+func toWrite(root *os.Root, known list, files []File) ([]File, error) {
+	var missing []File
+	var theirs []string
+	for _, f := range files {
+		if err := noLink(root, filepath.Dir(f.Path)); err != nil {
+			return nil, err
+		}
+		if isWritten(root, f.Path, f.Data) {
+			continue
+		}
+		found, err := known.state(root, filepath.ToSlash(f.Path))
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", filepath.Join(root.Name(), f.Path), err)
+		}
+		if found == changed {
+			theirs = append(theirs, filepath.Join(root.Name(), f.Path))
+		}
+		missing = append(missing, f)
+	}
+	if len(theirs) > 0 {
+		return nil, clierr.New(clierr.Failed,
+			"use an empty directory, or remove these files first. If they are encrypted, encrypt the new ones, too",
+			"kcpctl did not write these files, or they were changed since: %s. Nothing was written to %s",
+			strings.Join(theirs, ", "), root.Name())
+	}
+	return missing, nil
+}
+
 func writeAll(root *os.Root, files []File) error {
 	var g errgroup.Group
 	g.SetLimit(4 * runtime.GOMAXPROCS(0)) // writes wait for the disk
 	for _, f := range files {
 		g.Go(func() error {
-			if err := noLink(root, filepath.Dir(f.Path)); err != nil || isWritten(root, f.Path, f.Data) {
-				return err
-			}
 			if err := root.MkdirAll(filepath.Dir(f.Path), 0o700); err != nil {
 				return err
 			}

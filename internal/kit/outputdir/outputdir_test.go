@@ -62,20 +62,54 @@ func TestWriteRemovesWhatItWroteEarlier(t *testing.T) {
 
 func TestWriteClosesFiles(t *testing.T) {
 	dir := t.TempDir()
+	_, err := Write(dir, "demo", files("key", "open"))
+	require.NoError(t, err)
+	require.NoError(t, os.Chmod(filepath.Join(dir, "open"), 0o644))
+	_, err = Write(dir, "demo", files("key", "open"))
+	require.NoError(t, err)
+	info, err := os.Lstat(filepath.Join(dir, "open"))
+	require.NoError(t, err)
+	require.Equal(t, fs.FileMode(0o600), info.Mode())
+}
+
+// Files of others, and files that were changed, such as encrypted ones, are all named before anything is written.
+func TestWriteReplacesOnlyWhatItWrote(t *testing.T) {
+	dir := t.TempDir()
 	outside := filepath.Join(t.TempDir(), "outside")
 	put(t, outside, "outside")
-	put(t, filepath.Join(dir, "open"), "old")
-	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "link")))
-	_, err := Write(dir, "demo", files("key", "open", "link"))
+	_, err := Write(dir, "demo", files("x", "encrypted", "mine"))
 	require.NoError(t, err)
-	for _, name := range []string{"open", "link"} {
-		info, err := os.Lstat(filepath.Join(dir, name))
-		require.NoError(t, err)
-		require.Equal(t, fs.FileMode(0o600), info.Mode(), name)
+	put(t, filepath.Join(dir, "encrypted"), "encrypted")
+	put(t, filepath.Join(dir, "theirs"), "theirs")
+	require.NoError(t, os.Symlink(outside, filepath.Join(dir, "link")))
+	before := contents(t, dir)
+
+	_, err = Write(dir, "demo", files("y", "encrypted", "link", "mine", "new", "theirs"))
+	require.ErrorContains(t, err, fmt.Sprintf("changed since: %s, %s, %s. Nothing", filepath.Join(dir, "encrypted"),
+		filepath.Join(dir, "link"), filepath.Join(dir, "theirs")))
+	require.Equal(t, clierr.Failed, clierr.Code(err))
+	require.Contains(t, clierr.Hint(err), "remove these files")
+	require.Equal(t, before, contents(t, dir))
+
+	for _, name := range []string{"encrypted", "link", "theirs"} {
+		require.NoError(t, os.Remove(filepath.Join(dir, name)))
 	}
+	_, err = Write(dir, "demo", files("y", "encrypted", "link", "mine", "new", "theirs"))
+	require.NoError(t, err)
 	got, err := os.ReadFile(outside)
 	require.NoError(t, err)
 	require.Equal(t, "outside", string(got))
+}
+
+func contents(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	out := map[string]string{}
+	for _, name := range tree(t, dir) {
+		raw, err := os.ReadFile(filepath.Join(dir, name))
+		require.NoError(t, err)
+		out[name] = string(raw)
+	}
+	return out
 }
 
 func TestWriteLeavesWhatIsRight(t *testing.T) {
@@ -88,8 +122,7 @@ func TestWriteLeavesWhatIsRight(t *testing.T) {
 		return info
 	}
 	one, two := stat("one"), stat("two")
-	require.NoError(t, os.WriteFile(filepath.Join(dir, "two"), []byte("y"), 0o600))
-	_, err = Write(dir, "demo", files("x", "one", "two"))
+	_, err = Write(dir, "demo", append(files("x", "one"), files("y", "two")...))
 	require.NoError(t, err)
 	require.True(t, os.SameFile(one, stat("one")))
 	require.False(t, os.SameFile(two, stat("two")))
@@ -168,6 +201,8 @@ func TestWriteAfterAnInterruptedOne(t *testing.T) {
 		put(t, filepath.Join(dir, "one"), content)
 		l := list{"one": {sumOf([]byte("old")), sumOf([]byte("new"))}, "two": {sumOf([]byte("new"))}}
 		put(t, filepath.Join(dir, ".kcpctl-demo.sha256"), string(l.encode()))
+		_, err := Write(dir, "demo", files("new", "one"))
+		require.NoError(t, err)
 		res, err := Write(dir, "demo", files("x", "three"))
 		require.NoError(t, err)
 		require.Equal(t, Result{Removed: []string{"one"}}, res)
