@@ -148,6 +148,26 @@ func TestTable(t *testing.T) {
 	require.Len(t, slices.Concat(Quick(), Thorough(), WithPods(), inPlan), len(Preflight))
 }
 
+// kubectl needs the namespace. etcdctl gives up after 5 seconds, while the member of a large etcd still defragments and
+// serves nothing: two such members have no majority.
+func TestCommandsForEtcdctl(t *testing.T) {
+	defragments := 0
+	for _, c := range All() {
+		for _, run := range strings.Split(c.Fix, "kubectl exec ")[1:] {
+			require.True(t, strings.HasPrefix(run, "-n NAMESPACE POD -- "), "%s: kubectl exec %s", c.ID, run)
+		}
+		for _, run := range strings.Split(c.Fix, "etcdctl defrag")[1:] {
+			require.True(t, strings.HasPrefix(run, " --command-timeout=5m"), "%s: etcdctl defrag%s", c.ID, run)
+			require.Contains(t, c.Fix, "one member after the other, the leader last", c.ID)
+			defragments++
+		}
+	}
+	require.NotZero(t, defragments)
+	page, err := os.ReadFile("../../../docs/production.md")
+	require.NoError(t, err)
+	require.Contains(t, string(page), "etcdctl defrag --command-timeout=5m\n")
+}
+
 // docs/checks.md is the table for users.
 func TestDocs(t *testing.T) {
 	var b strings.Builder

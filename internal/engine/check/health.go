@@ -36,10 +36,11 @@ var Health = []Check{
 			"shard can be created or changed, until the alarm NOSPACE is disarmed, even if the quota is raised " +
 			"(KCP102 reports the alarm). Deleted objects count until the database is defragmented.",
 		Fix: "below the quota, raise etcd.managed.quota and run kcpctl up, which restarts the etcd; or delete " +
-			"objects and ten minutes later, when kcp has compacted the etcd, defragment each member: kubectl exec " +
-			"POD -- etcdctl defrag; at the quota, do one of the two, but compact the etcd first, which kcp cannot " +
-			"do then, and end with: kubectl exec POD -- etcdctl alarm disarm; see Defragmentation in " +
-			"docs/production.md",
+			"objects and ten minutes later, when kcp has compacted the etcd, defragment one member after the other, " +
+			"the leader last, and wait before each until kcpctl etcd members shows that all are healthy: " +
+			"kubectl exec -n NAMESPACE POD -- etcdctl defrag --command-timeout=5m; at the quota, do one of the two, " +
+			"but compact the etcd first, which kcp cannot do then, and end with: kubectl exec -n NAMESPACE POD -- " +
+			"etcdctl alarm disarm; see Defragmentation in docs/production.md",
 	},
 	{
 		ID: "KCP111", Category: catConnections, Title: "every server presents its own certificate",
