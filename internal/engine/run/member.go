@@ -253,7 +253,8 @@ func bringBack(c *topology.Component, kept bool) string {
 	}
 	restore := "bring it back with kcpctl restore BACKUP --shard " + c.ID().Name()
 	if kept {
-		return "back up what is left with kcpctl backup create --shard " + c.ID().Name() + ", and " + restore
+		return "back up what is left with kcpctl backup create --to DIR --without-keys --shard " + c.ID().Name() +
+			", and " + restore
 	}
 	return restore
 }

@@ -261,7 +261,7 @@ func TestReplaceMemberRefuses(t *testing.T) {
 			text: threeMembers,
 			lose: func(e *fakeetcd.Etcd) { e.Raise(etcd.AlarmCorrupt, 1); e.Raise(etcd.AlarmCorrupt, 2) },
 			want: "etcd/root has no majority: 1 of 3 members are healthy\n    demo-etcd-root-1: alarm CORRUPT: its data",
-			hint: "with kcpctl backup create --shard root, and bring it back with kcpctl restore BACKUP --shard root",
+			hint: "with kcpctl backup create --to DIR --without-keys --shard root, and bring it back with kcpctl restore BACKUP --shard root",
 		},
 		"a corrupt member that is not known": {
 			text: threeMembers, lose: func(e *fakeetcd.Etcd) { e.RaiseUnknown(etcd.AlarmCorrupt) },
