@@ -64,6 +64,9 @@ type Record struct {
 	// replaces: some may have their data already. The restore has ended when both are empty.
 	Restoring string        `json:"restoring,omitempty"`
 	Awaiting  []topology.ID `json:"awaiting,omitempty"`
+	// Stopped is when that restore had stopped all servers. The revisions of the restored databases follow from it, so
+	// that a run which continues makes the same databases, and finds those that are in place.
+	Stopped time.Time `json:"stoppedAt,omitzero"`
 	// Witnessed is the largest Serial that is noted outside of the record (see CheckRestored), and Unwitnessed means
 	// that not every place has noted the current one. Neither is stored.
 	Witnessed   int64 `json:"-"`
@@ -131,6 +134,7 @@ func (r *Record) With(s *pki.State, data map[topology.ID]Data) *Record {
 		out.Restores = r.Restores
 		out.Restoring = r.Restoring
 		out.Awaiting = r.Awaiting
+		out.Stopped = r.Stopped
 		out.Serial = r.Serial
 		out.Witnessed = r.Witnessed
 		out.Unwitnessed = r.Unwitnessed
@@ -194,7 +198,7 @@ func (r *Record) normal() Record {
 		Installation: r.Installation, Authorities: map[string]pki.Fingerprints{}, Retired: map[string][]string{},
 		Data: map[topology.ID]Data{}, Labels: map[topology.ID]map[string]string{}, Addresses: topology.Addresses{},
 		AuthoritiesApplied: r.AuthoritiesApplied, Renewals: r.Renewals, Restores: r.Restores,
-		Restoring: r.Restoring,
+		Restoring: r.Restoring, Stopped: r.Stopped,
 	}
 	out.Awaiting = append(out.Awaiting, r.Awaiting...)
 	out.Encrypted = append(out.Encrypted, r.Encrypted...)

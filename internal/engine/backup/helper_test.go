@@ -149,11 +149,13 @@ func (m *memory) PlaceData(ctx context.Context, c *topology.Component, data run.
 	if err != nil {
 		return run.Placed{}, err
 	}
-	out, err := m.SetAside(ctx, c, data)
-	if err != nil {
-		return out, err
+	var out run.Placed
+	if m.data[c.ID()] != string(raw) { // else, an interrupted restore has placed it
+		if out, err = m.SetAside(ctx, c, data); err != nil {
+			return out, err
+		}
+		m.data[c.ID()] = string(raw)
 	}
-	m.data[c.ID()] = string(raw)
 	out.Data = map[topology.ID]record.Data{
 		c.ID(): {Etcd: record.EtcdEmbedded, Volumes: map[string]string{string(c.ID()): "new"}},
 	}

@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/kcpctl/kcpctl/internal/client/etcd/database"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -21,12 +22,12 @@ import (
 // place puts the data of all components in place. What is replaced is moved aside.
 func (r *Restore) place(ctx context.Context, p *Plan, known *record.Record) error {
 	r.step(stepPlace, run.Running, "")
-	suffix := "before-" + r.Now().UTC().Format("20060102T150405Z")
+	suffix := "before-" + known.Stopped.Format("20060102T150405Z")
 	var kept []string
 	for _, id := range p.Restored {
 		d := r.manifest.Databases[slices.IndexFunc(r.manifest.Databases,
 			func(d archive.Database) bool { return d.Component == id })]
-		placed, err := r.placeOne(ctx, d, suffix)
+		placed, err := r.placeOne(ctx, d, known.Stopped, suffix)
 		if err != nil {
 			return r.failComponent(id, err)
 		}
@@ -51,14 +52,18 @@ func (r *Restore) place(ctx context.Context, p *Plan, known *record.Record) erro
 		r.component(id, run.Done, "empty: shards fill it again")
 	}
 	message := "nothing was replaced"
-	if len(kept) > 0 {
+	switch {
+	case len(kept) > 0:
 		message = "what was there is kept: " + strings.Join(kept, ", ")
+	case r.known.Restoring == r.Name:
+		message = "nothing more was replaced"
 	}
 	r.step(stepPlace, run.Done, message)
 	return nil
 }
 
-func (r *Restore) placeOne(ctx context.Context, d archive.Database, suffix string) (run.Placed, error) {
+func (r *Restore) placeOne(ctx context.Context, d archive.Database, stopped time.Time,
+	suffix string) (run.Placed, error) {
 	r.component(d.Component, run.Running, "unpacking "+bytesize.Format(d.Size))
 	raw := filepath.Join(r.dir, strings.ReplaceAll(path.Base(d.File), ".db.gz", ".db"))
 	v := &Verify{Target: r.Target}
@@ -66,7 +71,7 @@ func (r *Restore) placeOne(ctx context.Context, d archive.Database, suffix strin
 		return run.Placed{}, err
 	}
 	defer os.Remove(raw) // several large databases may not fit
-	if err := database.Prepare(raw, r.Now()); err != nil {
+	if err := database.Prepare(raw, stopped); err != nil {
 		return run.Placed{}, err
 	}
 	r.component(d.Component, run.Running, "writing "+bytesize.Format(d.Size))

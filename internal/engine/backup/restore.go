@@ -301,7 +301,7 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	if known, err = begin(ctx, p, known); err != nil {
 		return err
 	}
-	if err := r.stop(ctx, p); err != nil {
+	if err := r.stop(ctx, known); err != nil {
 		return r.fail(stepStop, err)
 	}
 	if err := r.place(ctx, p, known); err != nil {
@@ -309,6 +309,7 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 	}
 	known.Restoring = ""
 	known.Awaiting = nil
+	known.Stopped = time.Time{}
 	return r.Runtime.Keep(ctx, known)
 }
 
@@ -316,6 +317,9 @@ func (r *Restore) restore(ctx context.Context, p *Plan) error {
 func (r *Restore) begin(ctx context.Context, p *Plan, known *record.Record) (*record.Record, error) {
 	if known.Data == nil { // an empty one is not stored
 		known.Data = map[topology.ID]record.Data{}
+	}
+	if known.Restoring != r.Name {
+		known.Stopped = time.Time{}
 	}
 	known.Restoring = r.Name // until the end, so that no server starts without its data
 	known.Restores++         // a rotation that is in progress writes the restored objects, too
@@ -457,8 +461,9 @@ func (r *Restore) recordThen(ctx context.Context) (*record.Record, error) {
 }
 
 // stop removes everything that runs: servers would write into the data that is replaced, and what workspaces lose in it
-// controllers, syncers and agents would delete elsewhere.
-func (r *Restore) stop(ctx context.Context, p *Plan) error {
+// controllers, syncers and agents would delete elsewhere. It records when all had stopped: what has run since an
+// interrupted run can have reached a higher revision.
+func (r *Restore) stop(ctx context.Context, known *record.Record) error {
 	objects, err := r.Runtime.Objects(ctx)
 	if err != nil {
 		return err
@@ -477,6 +482,12 @@ func (r *Restore) stop(ctx context.Context, p *Plan) error {
 	for i := -1; i < len(stages); i++ {
 		now := slices.DeleteFunc(slices.Clone(running), func(it plan.Item) bool { return stage(it) != i })
 		if err := r.Runtime.Delete(ctx, now); err != nil {
+			return err
+		}
+	}
+	if len(running) > 0 || known.Stopped.IsZero() {
+		known.Stopped = r.Now().UTC().Truncate(time.Microsecond)
+		if err := r.Runtime.Keep(ctx, known); err != nil {
 			return err
 		}
 	}

@@ -88,6 +88,46 @@ func TestRestoreContinues(t *testing.T) {
 	}
 }
 
+// A restore that continues makes the same databases, so that it neither sends those again that are in place nor moves
+// them aside. If something has run since, or the backup is restored once more, the revisions rise.
+func TestRestoreContinuesWithTheSameDatabases(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.data["root-shard"] = "present data"
+	killed := errors.New("killed")
+	interrupted := func() {
+		t.Helper()
+		w.fails = func(call string) error {
+			if call == "place shard/alpha" {
+				return killed
+			}
+			return nil
+		}
+		require.ErrorIs(t, tryRestore(t, w, m.Name), killed)
+		w.fails = nil
+		w.now = w.now.Add(time.Hour)
+	}
+	interrupted()
+	first := w.data["root-shard"]
+	interrupted()
+	require.True(t, first == w.data["root-shard"], "the revision is the same")
+	require.Len(t, w.aside, 1)
+	require.Equal(t, "present data", w.aside[0])
+
+	w.objects = []plan.Item{{Ref: plan.Ref{GroupVersionKind: schema.GroupVersionKind{Kind: "Deployment"},
+		Name: "demo-root-shard"}, Component: "root-shard"}}
+	interrupted()
+	again := w.data["root-shard"]
+	require.False(t, first == again, "the server can have reached a higher revision")
+	require.NoError(t, tryRestore(t, w, m.Name))
+	require.True(t, again == w.data["root-shard"], "the revision is the same")
+	require.Zero(t, w.record.Stopped)
+
+	require.NoError(t, tryRestore(t, w, m.Name))
+	require.False(t, again == w.data["root-shard"], "servers may have run after the first restore")
+}
+
 // The root shard of the backup can have other URLs of the shards than it has now, also if the installation exists.
 func TestRestoreOfTheRootShardMovesURLs(t *testing.T) {
 	w := newWorld(t)

@@ -246,7 +246,7 @@ func (x *removal) noMoves(ctx context.Context) error {
 	}
 	return clierr.New(clierr.Failed, "add --drain, which completes the moves; nothing was changed",
 		"%s is not removed: an earlier run has not finished its moves, and %s being moved", x.id(),
-		count(len(begun), "logical cluster is", "logical clusters are"))
+		gather.Count(len(begun), "logical cluster is", "logical clusters are"))
 }
 
 // release moves the logical clusters of the shard to other shards, and waits until kcp no longer needs the shard.

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"errors"
 	"os"
 	"path/filepath"
 
@@ -24,8 +25,7 @@ func (r *Runtime) Placeable(context.Context, []*topology.Component) error { retu
 // has the ID of the new directory, for the record.
 func (r *Runtime) PlaceData(_ context.Context, c *topology.Component, data run.Restored) (run.Placed, error) {
 	dir := etcdOf(c)
-	aside, err := dir.Place(data.Suffix, func(path string) error { return moveFile(data.File, path) })
-	out := run.Placed{Aside: existing(aside)}
+	out, err := placeIn(dir, data)
 	if err != nil {
 		return out, explain(err)
 	}
@@ -38,6 +38,24 @@ func (r *Runtime) PlaceData(_ context.Context, c *topology.Component, data run.R
 		Etcd: record.EtcdEmbedded, Release: c.Version, Volumes: map[string]string{name: id},
 	}}
 	return out, err
+}
+
+// placeIn places a database in a data directory, unless an interrupted restore has placed it there.
+func placeIn(dir datadir.Directory, data run.Restored) (run.Placed, error) {
+	f, err := os.Open(data.File)
+	if err != nil {
+		return run.Placed{}, err
+	}
+	info, err := f.Stat()
+	digest, digestErr := datadir.Digest(f)
+	if err := errors.Join(err, digestErr, f.Close()); err != nil {
+		return run.Placed{}, err
+	}
+	if holds, err := dir.Holds(info.Size(), digest); err != nil || holds {
+		return run.Placed{}, err
+	}
+	aside, err := dir.Place(data.Suffix, func(path string) error { return moveFile(data.File, path) })
+	return run.Placed{Aside: existing(aside)}, err
 }
 
 // SetAside moves the data of a server aside, so that it begins without.

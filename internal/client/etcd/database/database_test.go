@@ -1,6 +1,7 @@
 package database_test
 
 import (
+	"bytes"
 	"encoding/binary"
 	"os"
 	"path/filepath"
@@ -105,6 +106,22 @@ func TestPrepareAgain(t *testing.T) {
 	sunday := write(t, etcdfile.Snapshot(t, versions()[:2]...))
 	require.Greater(t, prepared(sunday, now.Add(time.Minute)), first+1_000_000, "the first etcd has written meanwhile")
 	require.Equal(t, first+database.RevisionBump, prepared(monday, now.Add(-time.Hour)), "the clock was set back")
+}
+
+// A restore that continues recognizes what an interrupted one has placed by its digest.
+func TestPrepareMakesTheSameFile(t *testing.T) {
+	snapshot := etcdfile.Snapshot(t, versions()...)
+	var files [][]byte
+	for range 5 {
+		path := write(t, snapshot)
+		require.NoError(t, database.Prepare(path, time.Date(2026, 11, 26, 0, 0, 0, 0, time.UTC)))
+		raw, err := os.ReadFile(path)
+		require.NoError(t, err)
+		files = append(files, raw)
+	}
+	for _, f := range files {
+		require.True(t, bytes.Equal(files[0], f))
+	}
 }
 
 func TestPrepareRefusesOtherFiles(t *testing.T) {

@@ -24,9 +24,10 @@ const pageMultiple = 512
 // The revision rises, and everything before is compacted, so that clients that watch from a revision which the old
 // etcd reached after the snapshot list again instead of missing changes.
 //
-// The new revision is the time in microseconds. No etcd writes that often, so it is also higher than all revisions that
-// an earlier restore, of whichever backup, has led to.
-func Prepare(path string, now time.Time) error {
+// The new revision is the time in microseconds when the old etcd had stopped. No etcd writes that often, so it is also
+// higher than all revisions that an earlier restore, of whichever backup, has led to. With the same time, a copy of the
+// same database becomes the same file.
+func Prepare(path string, stopped time.Time) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return err
@@ -40,7 +41,7 @@ func Prepare(path string, now time.Time) error {
 	if err != nil {
 		return fmt.Errorf("open %s: %w", path, err)
 	}
-	err = db.Update(func(tx *bolt.Tx) error { return prepare(tx, now.UnixMicro()) })
+	err = db.Update(func(tx *bolt.Tx) error { return prepare(tx, stopped.UnixMicro()) })
 	return errors.Join(err, db.Close())
 }
 
