@@ -196,7 +196,7 @@ func (o *renderOptions) render(desired *run.Desired) ([]document, error) {
 	docs = slices.DeleteFunc(docs, func(d document) bool { return (d.workspace != "") != o.workspaces })
 	if n := all - len(docs); n > 0 && !o.workspaces {
 		o.env.note(fmt.Sprintf("%s in workspaces left out: kcpctl up applies them, and kcpctl render --workspaces "+
-			"prints them", plural(n, "object", "objects")))
+			"prints them", gather.Count(n, "object", "objects")))
 	}
 	return docs, nil
 }
