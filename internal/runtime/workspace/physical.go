@@ -278,8 +278,8 @@ func currentKubeconfig(secret *unstructured.Unstructured) []byte {
 	return raw
 }
 
-// Objects returns everything that belongs to the setup: also the objects on physical clusters, because they are not part
-// of the data of kcp. Only down deletes them: a run that finishes with these items leaves them as they are.
+// Objects returns everything that belongs to the setup: also the objects on physical clusters, because they are not
+// part of the data of kcp. Only down deletes them: a run that finishes with these items leaves them as they are.
 func (r *Runtime) Objects(ctx context.Context) ([]plan.Item, error) {
 	all, err := r.Runtime.Objects(ctx)
 	if err != nil {
