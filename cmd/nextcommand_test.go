@@ -41,6 +41,8 @@ func TestNextSteps(t *testing.T) {
 		"kcpctl backup list --from DIR shows them":            "kcpctl backup list --from DIR shows them",
 		"see kcpctl certs import --help for the files":        "see kcpctl certs import --help for the files",
 		"kcpctl kubeconfig admin -- kubectl get ws":           "kcpctl kubeconfig " + flags + " admin -- kubectl get ws",
+		"kcpctl kubeconfig --target shard/NAME --workspace a-id --port-forward -- kubectl get ws": "kcpctl kubeconfig --target " +
+			"shard/NAME --workspace a-id --port-forward " + flags + " -- kubectl get ws",
 	} {
 		require.Equal(t, want, env.nextSteps(text))
 		require.Equal(t, want, env.nextSteps(want), "a second time")

@@ -49,7 +49,7 @@ func (m *mover) complete(ctx context.Context, to *destinations, report moveRepor
 	closed := slices.DeleteFunc(slices.Clone(all), func(l located) bool {
 		return !l.Moving || slices.ContainsFunc(begun, func(b kcp.Begun) bool { return b.Cluster == l.Name })
 	})
-	return len(moves), reopen(ctx, closed, holders(all))
+	return len(moves), m.reopen(ctx, closed, holders(all))
 }
 
 // continued returns a move that an interrupted run has begun. If kcp does not copy yet, and the logical cluster may no
@@ -77,11 +77,11 @@ func (d *destinations) continued(b kcp.Begun, all []located) WorkspaceMove {
 // reopen opens logical clusters that are closed although no migration moves them: copies without an original, and
 // originals. A logical cluster that several shards have remains closed: kcp would take any for the original, and it
 // deletes the original when it has copied.
-func reopen(ctx context.Context, closed []located, holders map[string][]string) error {
+func (m *mover) reopen(ctx context.Context, closed []located, holders map[string][]string) error {
 	twice := map[string]error{}
 	for _, l := range closed {
 		if shards := holders[l.Name]; len(shards) > 1 {
-			twice[l.Name] = onSeveral(l.LogicalCluster, shards)
+			twice[l.Name] = m.onSeveral(l.LogicalCluster, shards)
 		} else if err := l.on.Reopen(ctx, l.Name); err != nil {
 			return err
 		}
@@ -94,10 +94,9 @@ func reopen(ctx context.Context, closed []located, holders map[string][]string) 
 }
 
 // onSeveral is the error for a logical cluster on several shards without a migration.
-func onSeveral(l kcp.LogicalCluster, shards []string) error {
-	return clierr.New(clierr.Failed, fmt.Sprintf(
-		"compare them (kcpctl kubeconfig --user NAME --group system:masters --target shard/NAME --workspace %s), "+
-			"delete the LogicalCluster \"cluster\" of the incomplete one, and run the command again", l.Name),
+func (m *mover) onSeveral(l kcp.LogicalCluster, shards []string) error {
+	return clierr.New(clierr.Failed, fmt.Sprintf("compare them (%s), delete the LogicalCluster \"cluster\" of the "+
+		"incomplete one, and run the command again", m.lookInto("NAME", l.Name)),
 		"%s is on shard %s, and no LogicalClusterMigration says which one is complete: it stays closed",
 		l.Path, strings.Join(slices.Sorted(slices.Values(shards)), " and on shard "))
 }

@@ -318,7 +318,7 @@ func TestDrainComparesWhatAnEarlierRunHasRead(t *testing.T) {
 			requireError(t, err, clierr.Failed, "move root:a to shard beta: 1 of 1 entries are not the same as before it was copied: "+
 				"an unknown one, so it stays closed on shard beta")
 			require.Contains(t, clierr.Hint(err), "kcpctl kubeconfig --user NAME --group system:masters --target shard/beta "+
-				"--workspace a-id); then run the command again with --allow unverified-copy=root:a,")
+				"--workspace a-id --port-forward -- kubectl get configmaps -A); then run the command again with --allow unverified-copy=root:a,")
 			c, on := m.On("a-id")
 			require.Equal(t, []string{"beta"}, on)
 			require.Equal(t, "Unavailable", c.Phase)
@@ -363,10 +363,13 @@ func TestDrainDoesNotChooseBetweenTwoCopies(t *testing.T) {
 			fakekcp.Cluster{Path: "root:b", Shard: "alpha", Phase: "Unavailable", Annotations: closed, Selector: stays},
 		)
 		m.Bind()
+		here, local := *r, *r.Topology
+		local.Home.Local, here.Topology = true, &local
+		require.Contains(t, clierr.Hint(here.Run(t.Context())), "--workspace a-id -- kubectl", "this machine reaches all shards")
 		err := r.Run(t.Context())
 		requireError(t, err, clierr.Failed, "root:a is on shard alpha and on shard beta, and no LogicalClusterMigration "+
 			"says which one is complete: it stays closed")
-		require.Contains(t, clierr.Hint(err), "--workspace a-id")
+		require.Contains(t, clierr.Hint(err), "--target shard/NAME --workspace a-id --port-forward -- kubectl")
 		require.Empty(t, m.Migrations())
 		c, on := m.On("a-id")
 		require.Equal(t, []string{"alpha", "beta"}, on)

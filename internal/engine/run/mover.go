@@ -210,11 +210,21 @@ func (m *mover) accepts(w WorkspaceMove) bool {
 func (m *mover) cannotMove(w WorkspaceMove, err error) error {
 	hint := "fix the cause and run the command again: it continues"
 	if closed := (kcp.ClosedError{}); errors.As(err, &closed) {
-		hint = fmt.Sprintf("look at it (kcpctl kubeconfig --user NAME --group system:masters --target shard/%s "+
-			"--workspace %s); then run the command again with %s, which opens it as it is",
-			closed.Shard, w.Cluster, risk.UnverifiedCopy.Of(w.Workspace))
+		hint = fmt.Sprintf("look at it (%s); then run the command again with %s, which opens it as it is",
+			m.lookInto(closed.Shard, w.Cluster), risk.UnverifiedCopy.Of(w.Workspace))
 	}
 	return clierr.New(clierr.Failed, hint, "move %s: %w", w, err)
+}
+
+// lookInto is the command with which a user looks at a logical cluster that is closed. The URL of a shard on a cluster
+// may lead to it only there.
+func (m *mover) lookInto(shard, cluster string) string {
+	forward := " --port-forward"
+	if m.topology.Local() {
+		forward = ""
+	}
+	return fmt.Sprintf("kcpctl kubeconfig --user NAME --group system:masters --target shard/%s --workspace %s%s "+
+		"-- kubectl get configmaps -A", shard, cluster, forward)
 }
 
 // moveTime is how long a move goes on when the run is interrupted. Other runs do not take the lock within that time.
