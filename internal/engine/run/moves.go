@@ -201,7 +201,7 @@ func (r *Moves) locked(ctx context.Context) error {
 		return err
 	}
 	if r.Confirmed != nil && !slices.Equal(r.Confirmed, w.moves) {
-		return clierr.New(clierr.Conflict, "run the command again, and look at the moves",
+		return clierr.New(clierr.Conflict, lookAgain,
 			"other workspaces would move now than the ones that were confirmed, because workspaces or shards have "+
 				"changed; nothing was changed")
 	}
@@ -233,11 +233,12 @@ func (r *Moves) moveChosen(ctx context.Context, w *whole) error {
 	if err != nil {
 		return r.fail(stepMigration, err)
 	}
+	var changed []WorkspaceMove
 	if w.bound {
 		if w, err = r.whole(ctx); err != nil {
 			return r.fail(stepMigration, err)
 		}
-		w.moves = r.confirmed(w.moves)
+		w.moves, changed = r.confirmed(w.moves)
 	}
 	if err := r.mayBegin(len(w.moves)); err != nil {
 		return r.fail(stepMigration, err)
@@ -249,14 +250,29 @@ func (r *Moves) moveChosen(ctx context.Context, w *whole) error {
 	if err := r.root.UnbindMigration(ctx); err != nil {
 		return r.fail(stepMigration, err)
 	}
+	if len(changed) > 0 {
+		return r.fail(stepMigration, clierr.New(clierr.Conflict, lookAgain, "%s would move otherwise than confirmed, "+
+			"because workspaces or shards have changed, and did not move\n%s",
+			gather.Count(len(changed), "workspace", "workspaces"), paths(changed)))
+	}
 	r.step(stepMigration, Done, gather.Count(moved+len(w.moves), "workspace", "workspaces")+" moved")
 	return nil
 }
 
-// confirmed returns the moves that the user has confirmed.
-func (r *Moves) confirmed(all []WorkspaceMove) []WorkspaceMove {
-	return slices.DeleteFunc(slices.Clone(all),
-		func(w WorkspaceMove) bool { return r.Confirmed != nil && !slices.Contains(r.Confirmed, w) })
+// lookAgain is what to do if other moves than the confirmed ones would be made.
+const lookAgain = "run the command again, and look at the moves"
+
+// confirmed returns the moves that the user has confirmed, and the other moves of the same workspaces.
+func (r *Moves) confirmed(all []WorkspaceMove) (same, changed []WorkspaceMove) {
+	for _, w := range all {
+		switch {
+		case r.Confirmed == nil || slices.Contains(r.Confirmed, w):
+			same = append(same, w)
+		case slices.ContainsFunc(r.Confirmed, func(c WorkspaceMove) bool { return c.Cluster == w.Cluster }):
+			changed = append(changed, w)
+		}
+	}
+	return same, changed
 }
 
 // eachOwnStep reports moves as a step each.

@@ -177,6 +177,28 @@ func TestMovesOnlyWhatWasConfirmedBefore(t *testing.T) {
 	})
 }
 
+// A workspace whose earlier move had to end on another shard than confirmed has not moved to the chosen one.
+func TestMovesFailIfAConfirmedOneIsNotMade(t *testing.T) {
+	inWorld(t, threeShards, func(t *testing.T, w *world) {
+		first, m := w.moving(t, toBeta("root:a"), onShard("alpha", "a", "b")...)
+		r := *first
+		endIn(t, first.Run, m, "Preparing")
+		w.rt.Kcp.Register(kcp.Shard{Name: "beta", Cordoned: true})
+		r.Choice = run.Selected{Workspaces: []string{"root:a", "root:b"}, To: "root"}
+		moves, err := r.Check(t.Context())
+		require.NoError(t, err)
+		require.Equal(t, []run.WorkspaceMove{{"root:a", "a-id", "beta", "root"}, {"root:b", "b-id", "alpha", "root"}}, moves)
+		r.Confirmed = moves
+		requireError(t, r.Run(t.Context()), clierr.Conflict, "1 workspace would move otherwise than confirmed, because workspaces or "+
+			"shards have changed, and did not move\n    root:a to shard root")
+		livesOn(t, m, "b-id", "root")
+		livesOn(t, m, "a-id", "gamma")
+		_, unfinished, err := w.rt.Runs(t.Context())
+		require.NoError(t, err)
+		require.NotNil(t, unfinished)
+	})
+}
+
 // A failure lets the running moves end, begins no others, and says where the workspaces are. The same command
 // continues.
 func TestMovesStopAtTheFirstDifference(t *testing.T) {
