@@ -8,6 +8,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -15,9 +16,9 @@ func newClusterCordonCmd(env *Env) *cobra.Command {
 	return (&cordonOptions{env: env, cordon: true}).ofClusters(&cobra.Command{
 		Use:   "cordon NAME",
 		Short: "Mark a physical cluster as unschedulable",
-		Long: `Mark a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. If the
-cluster is in the setup file, the command sets unschedulable there too. Other changes of the file are not
-applied.`,
+		Long: `Mark a physical cluster as unschedulable: nothing new is scheduled to it, and what runs there stays. A drain
+ends. If the cluster is in the setup file, the command sets unschedulable there too. Other changes of the
+file are not applied.`,
 		Example: "  kcpctl cluster cordon c1",
 	})
 }
@@ -44,13 +45,22 @@ func (o *cordonOptions) markCluster(ctx context.Context, c *computeSession) erro
 	return nil
 }
 
-// cordon makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. The
-// session then has the edited file. Other changes of the file are not applied.
+// cordon makes a cluster unschedulable or schedulable, and ends its drain.
 func (c *computeSession) cordon(ctx context.Context, name string, on bool) error {
 	live, err := c.registered(ctx, name)
 	if err != nil {
 		return err
 	}
+	if err := c.EndDrain(ctx, live); err != nil {
+		return err
+	}
+	return c.mark(ctx, live, on)
+}
+
+// mark makes a cluster unschedulable or schedulable: in the setup file, if the cluster is in it, and in kcp. The
+// session then has the edited file. Other changes of the file are not applied.
+func (c *computeSession) mark(ctx context.Context, live *api.Cluster, on bool) error {
+	name := live.Name
 	s := c.session
 	edited, err := cordonEdit(s, name, on)
 	if err != nil {

@@ -75,7 +75,11 @@ func (o *clusterDrainOptions) run(ctx context.Context) error {
 
 // drain cordons a cluster, and waits until nothing is scheduled to it.
 func (c *computeSession) drain(ctx context.Context, name string, timeout time.Duration) error {
-	if err := c.cordon(ctx, name, true); err != nil {
+	live, err := c.registered(ctx, name)
+	if err != nil {
+		return err
+	}
+	if err := c.mark(ctx, live, true); err != nil {
 		return err
 	}
 	ctx, cancel := limited(ctx, timeout, "drained")

@@ -87,7 +87,9 @@ func TestClusterCordon(t *testing.T) {
 	f.objects["root:compute Cluster/c2"].SetAnnotations(map[string]string{"workloads.kcp.dev/drain": "true"})
 	err = c.cordon(t.Context(), "c2", true)
 	require.NoError(t, err)
-	require.NotEmpty(t, f.objects["root:compute Cluster/c2"].GetAnnotations(), "a drain goes on")
+	require.True(t, f.unschedulable("c2"))
+	require.Empty(t, f.objects["root:compute Cluster/c2"].GetAnnotations(), "what runs there stays")
+	f.objects["root:compute Cluster/c2"].SetAnnotations(map[string]string{"workloads.kcp.dev/drain": "true"})
 	unstructured.RemoveNestedField(f.objects["root:compute Cluster/c2"].Object, "spec", "unschedulable")
 	err = c.cordon(t.Context(), "c2", true)
 	require.NoError(t, err)
@@ -170,6 +172,20 @@ func TestClusterDrain(t *testing.T) {
 	require.Equal(t, "cluster c1: waits for the controller\ncluster c1: 3 objects in workspaces are still in it\n", errs.String())
 }
 
+// A drain that is started again goes on: a moment without the request would end another process that waits for it.
+func TestClusterDrainIsContinued(t *testing.T) {
+	_, c, f, _ := newClusterSession(t)
+	synctest.Test(t, func(t *testing.T) {
+		o := f.objects["root:compute Cluster/c2"]
+		o.SetAnnotations(map[string]string{"workloads.kcp.dev/drain": "true"})
+		schedulable(o, "Drained", "nothing is scheduled to the cluster")
+		f.changed = func(o *unstructured.Unstructured) {
+			require.Equal(t, "true", o.GetAnnotations()["workloads.kcp.dev/drain"])
+		}
+		require.NoError(t, c.drain(t.Context(), "c2", time.Minute))
+	})
+}
+
 func TestClusterDrainFails(t *testing.T) {
 	for name, tc := range map[string]struct {
 		change func(f *fakeCompute)
@@ -188,6 +204,10 @@ func TestClusterDrainFails(t *testing.T) {
 				unstructured.RemoveNestedField(f.objects["root:compute Cluster/c1"].Object, "spec", "unschedulable")
 			},
 			`cluster "c1" was uncordoned while it was drained`, "rerun", clierr.Conflict,
+		},
+		"removed": {
+			func(f *fakeCompute) { delete(f.objects, "root:compute Cluster/c1") },
+			`cluster "c1" was removed while it was drained`, "kcpctl cluster list", clierr.Conflict,
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

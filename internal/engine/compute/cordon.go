@@ -15,9 +15,6 @@ import (
 // Cordon makes a Cluster unschedulable or schedulable. Before that, edit makes the same change in the setup file, under
 // the lock. It is nil if nothing changes there.
 func (w *Workspace) Cordon(ctx context.Context, lock run.Locker, live *api.Cluster, on bool, edit func() error) error {
-	if err := w.endDrain(ctx, live, on); err != nil {
-		return err
-	}
 	if edit == nil {
 		return w.mark(ctx, live.Name, on)
 	}
@@ -32,10 +29,9 @@ func (w *Workspace) Cordon(ctx context.Context, lock run.Locker, live *api.Clust
 	}, nil)
 }
 
-// endDrain removes the request for a drain from a Cluster that becomes schedulable, and an old one from a Cluster that
-// is only cordoned.
-func (w *Workspace) endDrain(ctx context.Context, live *api.Cluster, cordon bool) error {
-	if _, drain := live.Annotations[api.AnnotationDrain]; !drain || cordon && live.Spec.Unschedulable {
+// EndDrain removes the request for a drain from a Cluster.
+func (w *Workspace) EndDrain(ctx context.Context, live *api.Cluster) error {
+	if _, drain := live.Annotations[api.AnnotationDrain]; !drain {
 		return nil
 	}
 	return w.annotate(ctx, live.Name, api.AnnotationDrain, nil)

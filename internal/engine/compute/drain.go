@@ -43,7 +43,8 @@ func (w *Workspace) left(ctx context.Context, name string) (string, error) {
 	case err != nil:
 		return "", ctx.Err()
 	case cl == nil:
-		return "", nil
+		return "", clierr.New(clierr.Conflict, "see kcpctl cluster list",
+			"cluster %q was removed while it was drained", name)
 	case !cl.Draining():
 		return "", clierr.New(clierr.Conflict, "rerun the command",
 			"cluster %q was uncordoned while it was drained", name)
