@@ -84,6 +84,10 @@ func TestRebalanceFailures(t *testing.T) {
 apiVersion: apps/v1
 kind: Deployment
 metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}}`)
+	w.put(t, "root:team", `
+apiVersion: v1
+kind: ConfigMap
+metadata: {name: files, namespace: default, annotations: {workloads.kcp.dev/explain: "[]"}}`)
 	team := rootArg{workspace: "root:team", namespace: "default"}
 	for _, tc := range []struct {
 		o          workloadsRebalanceOptions
@@ -96,6 +100,7 @@ metadata: {name: web--c1, namespace: default, labels: {workloads.kcp.dev/cluster
 		{workloadsRebalanceOptions{object: team}, []string{"a/b", "c/d"}, "2 arguments", "one object"},
 		{workloadsRebalanceOptions{object: team}, []string{"deployment/web"}, `deployments.apps "web" does not exist`, "--in"},
 		{workloadsRebalanceOptions{object: team}, []string{"deployment/web--c1"}, "the part of web that runs on cluster c1", "specify deployment/web"},
+		{workloadsRebalanceOptions{object: team}, []string{"configmap/files"}, "configmaps files is not rebalanced", "specify a workload that needs it"},
 	} {
 		t.Run(tc.want, func(t *testing.T) {
 			env, _, _ := fakeEnv()

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
+	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 )
 
 // Move is a change that a request to rebalance would make.
@@ -34,10 +35,16 @@ type Move struct {
 // capacity of the clusters.
 func (w *Workspace) Rebalance(ctx context.Context, root *Root) error {
 	at := w.ref(kcpapi.APIExport, api.ExportWorkloads)
-	if root != nil {
+	switch {
+	case root != nil && splitter.Follows(root.Resource, root.Object):
+		return clierr.New(clierr.BadInput, "specify a workload that needs it, or none for all workloads",
+			"%s %s is not rebalanced: it is on the clusters of the workloads that need it", root.Resource, root.Name)
+	case root != nil:
 		at = root.Ref
-	} else if _, err := w.published(ctx); err != nil {
-		return err
+	default:
+		if _, err := w.published(ctx); err != nil {
+			return err
+		}
 	}
 	id := w.Now().UTC().Format(time.RFC3339Nano) // a value that no earlier request has
 	if _, err := w.PatchObject(ctx, at, map[string]any{
