@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/go-logr/logr"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metainternal "k8s.io/apimachinery/pkg/apis/meta/internalversion"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -123,7 +124,11 @@ func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher 
 		},
 		WatchFuncWithContext: func(ctx context.Context, o metav1.ListOptions) (apiwatch.Interface, error) {
 			restrict(&o)
-			w, err := s.stream(ctx, o)
+			var w apiwatch.Interface
+			err := s.restored(ctx, reads, o)
+			if err == nil {
+				w, err = s.stream(ctx, o)
+			}
 			if err == nil {
 				s.setStale(false) // before State reports that it works
 			}
@@ -134,6 +139,21 @@ func (s *source) listWatch(reads dynamic.ResourceInterface) cache.ListerWatcher 
 			return w, nil
 		},
 	}}
+}
+
+// restored fails with 410 Gone, so that the source lists again, if a server that has failed has an earlier version now
+// than the one from which its watch continues: a backup was restored. Until that version is reached, such a watch
+// would not show any event. client-go continues watches after it was refused a connection.
+func (s *source) restored(ctx context.Context, reads dynamic.ResourceInterface, o metav1.ListOptions) error {
+	if s.complete() {
+		return nil
+	}
+	// A label selector could make the server read many objects for one.
+	list, err := reads.List(ctx, metav1.ListOptions{Limit: 1, FieldSelector: o.FieldSelector})
+	if err != nil || versionOf(list.GetResourceVersion()) >= versionOf(o.ResourceVersion) {
+		return err
+	}
+	return apierrors.NewResourceExpired("the server has an earlier version: a backup was restored")
 }
 
 // plainList is a ListWatch that starts with a list. Watches that start with one are not known to work for all logical

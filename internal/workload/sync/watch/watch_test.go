@@ -1,6 +1,7 @@
 package watch_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"maps"
@@ -31,6 +32,10 @@ type shard struct {
 	mu      sync.Mutex
 	objects map[string]map[string]any
 	broken  bool
+	// refuses means that the shard is too busy for requests, after which client-go continues a watch.
+	refuses bool
+	// version is the resourceVersion of lists. Empty is 1.
+	version string
 	// most is how many objects a list has at most. Zero is all.
 	most int
 	// one is the answer to requests for the object web.
@@ -64,6 +69,11 @@ func (s *shard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if s.broken {
 		s.mu.Unlock()
 		http.Error(w, "the disk is full", http.StatusInternalServerError)
+		return
+	}
+	if s.refuses {
+		s.mu.Unlock()
+		http.Error(w, "too many requests", http.StatusTooManyRequests)
 		return
 	}
 	if strings.HasSuffix(r.URL.Path, "/web") {
@@ -113,7 +123,7 @@ func (s *shard) page(r *http.Request) map[string]any {
 	q := r.URL.Query()
 	s.asked = append(s.asked, "limit="+q.Get("limit")+" resourceVersion="+q.Get("resourceVersion"))
 	names := slices.Sorted(maps.Keys(s.objects))
-	meta := map[string]any{"resourceVersion": "1"}
+	meta := map[string]any{"resourceVersion": cmp.Or(s.version, "1")}
 	from, _ := strconv.Atoi(q.Get("continue"))
 	names = names[from:]
 	if s.most > 0 && len(names) > s.most {
@@ -268,6 +278,42 @@ func TestFailureOfOneShard(t *testing.T) {
 		"the next update adds it")
 	require.Len(t, s.List(deployments), 2)
 	require.Empty(t, s.Failures())
+}
+
+// A server with a restored backup does not show events up to the version from which a watch continues.
+func TestAServerThatComesBackFromABackup(t *testing.T) {
+	for name, tc := range map[string]struct {
+		version string
+		want    []string
+	}{
+		"a backup":  {"10", []string{"kept"}},
+		"an outage": {"100", []string{"kept", "lost"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			alpha := newShard(t, path)
+			alpha.version = "100"
+			alpha.event("ADDED", object("1a", "default", "kept", "5"))
+			s := newSet(t, watch.Options{Path: watch.AllClusters})
+			require.NoError(t, s.Update([]string{alpha.URL}, []schema.GroupVersionResource{deployments}))
+			eventually(t, func() bool { return s.Complete() && alpha.watched() }, "the shard is watched")
+			alpha.event("ADDED", object("1a", "default", "lost", "100")) // client-go lists again after a watch without events
+			eventually(t, func() bool { return len(names(s)) == 2 }, "it is seen")
+			change := func(refuses bool, version string, lost bool) {
+				alpha.mu.Lock()
+				defer alpha.mu.Unlock()
+				alpha.refuses, alpha.version = refuses, version
+				if lost {
+					delete(alpha.objects, "lost")
+				}
+			}
+			change(true, "100", false)
+			alpha.cut(false)
+			eventually(t, func() bool { return len(s.Failures()) == 1 }, "the failure is known")
+			change(false, tc.version, len(tc.want) == 1)
+			eventually(t, func() bool { return s.Complete() && alpha.watched() }, "it is watched again")
+			require.Equal(t, tc.want, names(s))
+		})
+	}
 }
 
 func TestListAgainReportsDifferences(t *testing.T) {
