@@ -71,6 +71,8 @@ type Record struct {
 	// that not every place has noted the current one. Neither is stored.
 	Witnessed   int64 `json:"-"`
 	Unwitnessed bool  `json:"-"`
+	// Lost is the installation that had its record here, if there is none now. It is not stored.
+	Lost string `json:"-"`
 }
 
 // Data describes where a component holds its data.

@@ -71,8 +71,8 @@ func (g *guard) check(ctx context.Context) error {
 		}
 	case g.known.Empty():
 		g.before = g.adopt()
-		err := errors.Join(g.adoptable(), g.sameAuthorities(g.before, g.desired.Loaded), g.sameData(g.before),
-			g.noneUnused(ctx))
+		err := errors.Join(g.noneLost(), g.adoptable(), g.sameAuthorities(g.before, g.desired.Loaded),
+			g.sameData(g.before), g.noneUnused(ctx))
 		if err != nil {
 			return err
 		}

@@ -163,6 +163,45 @@ func TestAnInstallationWithoutARecord(t *testing.T) {
 	}
 }
 
+// The record and the PKI are lost, and nothing runs: another installation is not made unless that is meant.
+func TestALostInstallation(t *testing.T) {
+	lost := func(t *testing.T, w *world, purge bool) string {
+		t.Helper()
+		w.mustRun(t)
+		id := w.rt.PKI().Installation.ID
+		down := run.Down{Runtime: w.rt, Topology: w.top, Observe: w.observe(t), Now: time.Now, Purge: purge}
+		require.NoError(t, down.Run(t.Context()))
+		if !purge {
+			w.rt.ForgetRecord()
+			w.rt.OtherRun(&pki.State{})
+		}
+		return id
+	}
+	inWorld(t, minimal+external, func(t *testing.T, w *world) {
+		id := lost(t, w, false)
+		_, err := w.run(t)
+		require.Equal(t, clierr.Failed, clierr.Code(err))
+		require.ErrorContains(t, err, "installation "+id+` of kcp "demo" was in memory, and its record does not exist any more`)
+		require.Contains(t, clierr.Hint(err), "kcpctl up --allow lost-record="+id)
+		require.Empty(t, w.rt.Calls())
+
+		named := func(id string) {
+			w.file(t, strings.Replace(minimal, "name: demo", "name: demo, installation: "+id, 1)+external)
+		}
+		w.up.Options.NewInstallation = true
+		named(id)
+		_, err = w.run(t)
+		require.ErrorContains(t, err, "its record does not exist any more", "it did exist")
+		named("demo-x7k2m9qd")
+		w.mustRun(t)
+	})
+	inWorld(t, minimal+external, func(t *testing.T, w *world) {
+		id := lost(t, w, true)
+		w.mustRun(t)
+		require.NotEqual(t, id, w.rt.PKI().Installation.ID)
+	})
+}
+
 // A mistyped directory, a fresh clone without the directory, a copy from before a rotation: nothing is replaced.
 func TestOtherAuthoritiesAreRefused(t *testing.T) {
 	for name, other := range map[string]func(t *testing.T, w *world) *pki.State{

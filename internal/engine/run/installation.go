@@ -2,7 +2,9 @@ package run
 
 import (
 	"context"
+	"fmt"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -66,4 +68,19 @@ func RecordLost(ctx context.Context, a Archive, setup string, known *record.Reco
 			"restore a backup with kcpctl restore; then rerun the command",
 		"kcp %q is deployed (%s), and the record of its installation does not exist", setup,
 		gather.Count(len(objects), "object", "objects"))
+}
+
+// noneLost refuses to make an installation where another one was of which neither the record nor the PKI nor an object
+// is left: an external etcd may still have its data, below a prefix that the new one would not use.
+func (g *guard) noneLost() error {
+	lost, named := g.known.Lost, g.Topology.Installation()
+	if lost == "" || !g.before.Empty() || g.Options.NewInstallation && named != "" && named != lost {
+		return nil
+	}
+	return clierr.New(clierr.Failed,
+		fmt.Sprintf("restore a backup (kcpctl restore), or the Secrets with the record and the PKI; or, if they are "+
+			"lost for good, create a new installation with kcpctl up %s", risk.LostRecord.Of(lost)),
+		"installation %s of kcp %q was in %s, and its record does not exist any more; %s is empty, so a new "+
+			"installation would have other certificate authorities and other data; nothing was changed",
+		lost, g.Topology.Name, g.Runtime.Where(), g.Runtime.Store())
 }

@@ -207,3 +207,39 @@ func TestAClusterWhereNothingWasAppliedYet(t *testing.T) {
 	require.NoError(t, err)
 	require.Empty(t, items)
 }
+
+// If the Secrets are lost, what is left says which installation was here, unless it is given up. A purge leaves nothing.
+func TestALostInstallationIsKnown(t *testing.T) {
+	t.Parallel()
+	f := newRecorded(t, sharded)
+	r := f.runtime(f.topology)
+	f.createNamespace(r) // nothing ends one here
+	f.up(r, run.PlanOptions{})
+	require.NoError(t, (&run.Down{Runtime: r, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
+	known, err := r.Record(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, known.Lost)
+	for _, part := range []string{pkiPart, topology.InventoryPart} {
+		name := r.topology.Object(part)
+		require.NoError(t, r.clusters.home.Resource(kind.Secret.GVR()).Delete(t.Context(), name, metav1.DeleteOptions{}))
+	}
+	lost := func(id string) string {
+		t.Helper()
+		options := f.options()
+		options.AllowLostRecord = id
+		r, err := New(f.topology, options)
+		require.NoError(t, err)
+		defer r.Close()
+		rec, err := r.Record(t.Context())
+		require.NoError(t, err)
+		require.True(t, rec.Empty())
+		return rec.Lost
+	}
+	require.Equal(t, known.Installation, lost(""))
+	require.Equal(t, known.Installation, lost("demo-other"))
+	require.Empty(t, lost(known.Installation))
+
+	r = f.runtime(f.topology)
+	require.NoError(t, (&run.Down{Runtime: r, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
+	require.Empty(t, lost(""))
+}

@@ -68,6 +68,9 @@ func (i *installation) verifyNew(ctx context.Context, home *inventory.Inventory)
 	if err != nil {
 		return err
 	}
+	if noted != i.allowLostRecord {
+		home.Record.Lost = noted
+	}
 	if err := i.verifyOwners(all, noted); err != nil || i.allowOtherCluster {
 		return err
 	}

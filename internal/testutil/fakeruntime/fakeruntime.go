@@ -53,7 +53,8 @@ type Runtime struct {
 	stale     bool
 	begun     *record.Run // by the last Begin without a Finish
 	record    *record.Record
-	noted     int64 // the serial of the record, outside of it
+	noted     int64  // the serial of the record, outside of it
+	notedID   string // the installation of the record, outside of it
 	pki       *pki.State
 	live      map[plan.Ref]plan.Item
 	calls     []string
@@ -169,6 +170,8 @@ func (r *Runtime) Record(context.Context) (*record.Record, error) {
 		out.Witnessed = 0      // it is not stored
 		out.Unwitnessed = false
 		out.Format = out.Format.Next("test")
+	} else {
+		out.Lost = r.notedID
 	}
 	out.Witness(r.noted)
 	return out, nil
@@ -181,6 +184,7 @@ func (r *Runtime) keep(rec *record.Record) {
 	}
 	r.record = rec.Numbered(r.record)
 	r.noted = max(r.noted, r.record.Serial)
+	r.notedID = r.record.Installation
 }
 
 // placed reports whether the namespace of the setup exists. Only a purge deletes it.

@@ -77,7 +77,7 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.pki, r.record, r.namespace = &pki.State{}, nil, false
+	r.pki, r.record, r.notedID, r.namespace = &pki.State{}, nil, "", false
 	clear(r.live)
 	clear(r.volumes)
 	return nil
