@@ -189,7 +189,7 @@ func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 		if it.Live, err = at.Object(ctx, it.Ref); err != nil {
 			return clierr.New(clierr.Failed, hintGone(it.Workspace), "delete %s: %w", it.Ref, err)
 		}
-		if it.Live == nil {
+		if it.Live == nil || !s.owns(it.Live) { // another installation can have made one of this name
 			return nil
 		}
 	}

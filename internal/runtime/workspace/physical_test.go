@@ -205,6 +205,14 @@ func TestObjectsOnPhysicalClusters(t *testing.T) {
 	f.broken = nil
 	p = mustPlan(nil, r.Placed)
 	require.Equal(t, 3, p.Count(plan.Delete), actions(p))
+	unread := plan.Item{Ref: p.Items[0].Ref, Action: plan.Delete}
+	installations := s.installations
+	s.installations = []string{"demo-other"}
+	require.NoError(t, s.deleteOne(t.Context(), unread))
+	require.Len(t, f.objects, 4, "another installation has made an object of that name since")
+	s.installations = installations
+	require.NoError(t, s.deleteOne(t.Context(), unread))
+	require.Len(t, f.objects, 3)
 	require.NoError(t, s.delete(t.Context(), p.Items))
 	require.Equal(t, []string{"Namespace/kcpctl-syncer"}, slices.Collect(func(yield func(string) bool) {
 		for n := range f.objects {
