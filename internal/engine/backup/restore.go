@@ -127,9 +127,10 @@ func (r *Restore) plan(ctx context.Context) (*Plan, error) {
 	return p, errors.Join(err, r.Place.Placeable(ctx, r.components(slices.Concat(p.Restored, p.Emptied))))
 }
 
-// lacksKeys reports whether the installation is lost, or this restore was interrupted before it had saved the PKI.
+// lacksKeys reports whether the installation is lost, or this restore, or the one that it takes the place of, was
+// interrupted before it had saved the PKI.
 func (r *Restore) lacksKeys(ctx context.Context) (bool, error) {
-	if r.known.Empty() || r.known.Restoring != r.Name {
+	if r.known.Empty() || r.known.Restoring != r.Name && !slices.Contains(r.Instead, r.known.Restoring) {
 		return r.known.Empty(), nil
 	}
 	state, err := r.Runtime.Store().Load(ctx)

@@ -271,6 +271,34 @@ func TestRestoreOfAnotherBackupWithOtherKeys(t *testing.T) {
 	require.NoError(t, tryRestore(t, w, second.Name))
 }
 
+// The restore of a lost installation that was interrupted before it had saved the PKI has brought back no keys: another
+// backup brings its own.
+func TestRestoreOfAnotherBackupBeforeTheKeysWereSaved(t *testing.T) {
+	w := newWorld(t)
+	first, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.now = w.now.Add(time.Second)
+	second, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	authorities := pki.Encode(w.state.Authorities())
+	w.lose()
+	w.fails = func(call string) error {
+		if call == "save the PKI" {
+			return errors.New("killed")
+		}
+		return nil
+	}
+	require.ErrorContains(t, tryRestore(t, w, first.Name), "killed")
+	w.fails = nil
+	r := w.restore(second.Name)
+	r.Instead = []string{first.Name}
+	p, err := r.Plan(t.Context())
+	require.NoError(t, err)
+	require.NoError(t, r.Run(t.Context(), p))
+	require.Equal(t, authorities, pki.Encode(w.state.Authorities()))
+	require.Empty(t, w.record.Restoring)
+}
+
 // What changes between the question and the answer is not overwritten.
 func TestRestoreOfWhatHasChanged(t *testing.T) {
 	w := newWorld(t)
