@@ -136,12 +136,16 @@ func returns(id topology.ID, was, now Data) problem {
 	if was.Members == now.Members || was.Place() != now.Place() {
 		return problem{}
 	}
+	purge := "--purge"
+	if !was.Emptied {
+		purge += " " + risk.WorkspaceLoss.Flag() + ", if its workspaces may be lost"
+	}
 	return problem{
 		message: fmt.Sprintf("%s was removed, but its volumes still exist: they belong to %d members, and "+
 			"the setup has %d",
 			id, was.Members, now.Members),
-		hint: fmt.Sprintf("delete the volumes with kcpctl remove-shard %s --purge, or set the number of members to %d",
-			id.Name(), was.Members),
+		hint: fmt.Sprintf("set the number of members to %d, or delete the volumes with kcpctl remove-shard %s %s",
+			was.Members, id.Name(), purge),
 	}
 }
 

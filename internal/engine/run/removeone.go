@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
@@ -165,7 +166,9 @@ func (x *removal) unknown(why error) error {
 	step := x.stepOf(stepContents)
 	if !x.AllowWorkspaceLoss && (x.Purge || x.Drain) {
 		return x.fail(step, clierr.New(clierr.Failed,
-			"run kcpctl up first, or remove it without --purge and --drain: then its data is kept",
+			"run kcpctl up first, or remove it without --purge and --drain: then its data is kept; if it was removed "+
+				"already, add it again with kcpctl add-shard "+x.name+" and the same members, or, if its workspaces "+
+				"may be lost, pass "+risk.WorkspaceLoss.Flag(),
 			"%s may have workspaces, but they cannot be listed: %w", x.id(), why))
 	}
 	data := "kept"

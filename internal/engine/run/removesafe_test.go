@@ -77,8 +77,13 @@ func TestRemoveShardKeepsDataThatItCannotLookInto(t *testing.T) {
 
 				// A later run must not take that for empty.
 				r.Purge, r.Topology = true, topologytest.Build(t, minimal+"spec: {shards: [{name: beta}]}\n")
-				require.ErrorContains(t, r.Run(t.Context()), "shard/alpha may have workspaces, but they cannot be listed")
+				err = r.Run(t.Context())
+				require.ErrorContains(t, err, "shard/alpha may have workspaces, but they cannot be listed")
+				require.Contains(t, clierr.Hint(err), "pass --allow workspace-loss")
 				require.NotContains(t, w.rt.Calls(), "PurgeData etcd/alpha")
+				r.AllowWorkspaceLoss = true
+				require.NoError(t, r.Run(t.Context()))
+				require.Contains(t, w.rt.Calls(), "PurgeData etcd/alpha")
 			})
 		})
 	}
