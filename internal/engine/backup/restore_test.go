@@ -271,7 +271,7 @@ func TestRestoreOfAnotherBackupWithOtherKeys(t *testing.T) {
 	require.NoError(t, tryRestore(t, w, second.Name))
 }
 
-// The restore of a lost installation that was interrupted before it had saved the PKI has brought back no keys: another
+// The restore of a lost installation that was interrupted before it had saved the PKI has restored no keys: another
 // backup brings its own.
 func TestRestoreOfAnotherBackupBeforeTheKeysWereSaved(t *testing.T) {
 	w := newWorld(t)
