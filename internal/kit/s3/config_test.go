@@ -62,7 +62,7 @@ func TestParse(t *testing.T) {
 
 func TestParseRefuses(t *testing.T) {
 	for rawURL, want := range map[string][2]string{
-		"https://b/x":                             {"the URL of the bucket is not valid", "s3://bucket/prefix?"},
+		"https://b/x":                             {"the URL of the bucket is not valid", "'s3://bucket/prefix?endpoint=https://host:port&region=eu-central-1'"},
 		"s3:b":                                    {"the URL of the bucket is not valid"},
 		"s3://b/x#f":                              {"the URL of the bucket is not valid"},
 		"s3://b:9000/x":                           {"the URL of the bucket is not valid"},
