@@ -179,6 +179,30 @@ func TestCommandsWithEventsAreDocumented(t *testing.T) {
 	require.ElementsMatch(t, have, strings.Split(row, ", "))
 }
 
+// The page names all commands that ask before they change something, and all that have a dry run and do not ask.
+func TestCommandsThatAskAreDocumented(t *testing.T) {
+	text, err := os.ReadFile("../docs/operations.md")
+	require.NoError(t, err)
+	line := func(title string) []string {
+		_, line, ok := strings.Cut(string(text), title+":\n")
+		require.True(t, ok, title)
+		line, _, _ = strings.Cut(line, ".\n")
+		return strings.Split(line, ", ")
+	}
+	var ask, begin []string
+	for _, c := range all(docsRoot()) {
+		name := "`" + strings.TrimPrefix(c.CommandPath(), "kcpctl ") + "`"
+		switch {
+		case c.Flags().Lookup("yes") != nil:
+			ask = append(ask, name)
+		case c.Flags().Lookup("dry-run") != nil:
+			begin = append(begin, name)
+		}
+	}
+	require.Equal(t, ask, line("they need `--yes`"))
+	require.Equal(t, begin, line("have no `--yes`"))
+}
+
 // The help and the page give each exit code the same meaning.
 func TestExitCodesAreDocumented(t *testing.T) {
 	text, err := os.ReadFile("../docs/machines.md")
