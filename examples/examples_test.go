@@ -1,6 +1,10 @@
 package examples_test
 
 import (
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -25,5 +29,24 @@ func TestNamesOfExamplesAreUnique(t *testing.T) {
 			want = "demo"
 		}
 		require.Equal(t, want, f.Setup.Metadata.Name, name)
+	}
+}
+
+// The page on production has the number of lines of each example that stands for a guide of kcp.
+func TestLinesOfProductionExamples(t *testing.T) {
+	page, err := os.ReadFile("../docs/production.md")
+	require.NoError(t, err)
+	rows := regexp.MustCompile(`(?m)^\| kcp-(\w+) \|.* (\d+) \|$`).FindAllStringSubmatch(string(page), -1)
+	require.Len(t, rows, 4)
+	for _, row := range rows {
+		data, err := examples.Read(row[1])
+		require.NoError(t, err)
+		lines := 0
+		for line := range strings.Lines(string(data)) {
+			if line = strings.TrimSpace(line); line != "" && !strings.HasPrefix(line, "#") {
+				lines++
+			}
+		}
+		require.Equal(t, row[2], strconv.Itoa(lines), row[1])
 	}
 }
