@@ -21,7 +21,7 @@ import (
 )
 
 const (
-	// form is an example of a URL, in quotes because of ? and &: a shell would run what is in front of & in the background.
+	// form is an example of a URL, in quotes because of ? and &: a shell runs what is in front of & in the background.
 	form = "'s3://bucket/prefix?endpoint=https://host:port&region=eu-central-1'"
 	// defaultRegion is the region of most servers that are not from AWS. AWS answers with the right one.
 	defaultRegion = "us-east-1"
