@@ -71,7 +71,8 @@ func TestScriptsOfTheExamples(t *testing.T) {
 			}
 			c := exec.Command("sh", "-e", "-c", all[tc.example])
 			c.Dir = dir
-			c.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "LOG=" + filepath.Join(dir, "log"), "NUMBER=7", "CODE=" + tc.code}
+			c.Env = []string{"PATH=" + dir + ":" + os.Getenv("PATH"), "LOG=" + filepath.Join(dir, "log"), "NUMBER=7", "CODE=" + tc.code,
+				"CLUSTER=text", "RUNNER_TEMP=" + dir, "GITHUB_ENV=" + filepath.Join(dir, "env")}
 			out, err := c.CombinedOutput()
 			require.Equal(t, tc.fails, err != nil, string(out))
 			log, err := os.ReadFile(filepath.Join(dir, "log"))
