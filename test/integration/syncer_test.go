@@ -50,7 +50,8 @@ func TestAnotherStrategyReplacesDefaults(t *testing.T) {
 	m := newMember(t)
 	setup := server.Unique("demo")
 	kcp := m.startSyncer(setup)
-	namespace := api.DownstreamNamespace(setup, "1a", "shop")
+	workspace := server.Unique("ws") // a workspace with objects of another setup would not be synced
+	namespace := api.DownstreamNamespace(setup, workspace, "shop")
 	for _, tc := range []struct{ resource, kind, first, second, field string }{
 		{"deployments", "Deployment", "", "strategy: {type: Recreate}, replicas: 3, ", "strategy"},
 		{"statefulsets", "StatefulSet", "serviceName: s, ", "serviceName: s, updateStrategy: {type: OnDelete}, replicas: 3, ", "updateStrategy"},
@@ -59,7 +60,7 @@ func TestAnotherStrategyReplacesDefaults(t *testing.T) {
 			path := "apis/apps/v1/" + tc.resource
 			r := schema.GroupVersionResource{Group: "apps", Version: "v1", Resource: tc.resource}
 			apply := func(spec string) {
-				kcp.Apply(t, "1a", path, fmt.Sprintf("{apiVersion: apps/v1, kind: %s, metadata: {name: web--c1, namespace: shop, labels: "+
+				kcp.Apply(t, workspace, path, fmt.Sprintf("{apiVersion: apps/v1, kind: %s, metadata: {name: web--c1, namespace: shop, labels: "+
 					"{workloads.kcp.dev/cluster: c1}, annotations: {workloads.kcp.dev/name: web}}, spec: {%sselector: {matchLabels: {a: b}}, "+
 					"template: {metadata: {labels: {a: b}}, spec: {containers: [{name: c, image: i}]}}}}", tc.kind, spec))
 			}
@@ -71,7 +72,7 @@ func TestAnotherStrategyReplacesDefaults(t *testing.T) {
 			synced := func(replicas int64) {
 				t.Helper()
 				require.Eventually(t, func() bool {
-					leaf := kcp.Get("1a", path, "shop", "web--c1")
+					leaf := kcp.Get(workspace, path, "shop", "web--c1")
 					c := api.ConditionIn(leaf, api.ConditionSynced)
 					if c == nil || c.Status != metav1.ConditionTrue {
 						return false
