@@ -237,6 +237,31 @@ func TestReplicasOfAnAutoscalerStayBeforeTheWatchShowsThem(t *testing.T) {
 	require.EqualValues(t, 8, n)
 }
 
+// A watch that has failed shows workloads that are gone: they need nothing.
+func TestWorkloadsThatAreGoneKeepNothing(t *testing.T) {
+	s := newSides(t)
+	s.bind("1a")
+	s.space("1a", "deployments.apps")
+	s.withPolicies()
+	s.leaf("1a", "web", "{replicas: 1}")
+	s.start()
+	s.eventually(func() bool {
+		return s.below("1a", policies, "deny-all") != nil && s.below("1a", deployments, "web") != nil
+	}, "synced")
+	s.physical.Refuse(func(r *http.Request) (int, string) {
+		if strings.HasSuffix(r.URL.Path, "/apis/apps/v1/deployments") {
+			return http.StatusServiceUnavailable, "no"
+		}
+		return 0, ""
+	})
+	s.physical.Delete("", deployments, namespaceOf("1a"), "web")
+	s.kcp.Delete("1a", deployments, "shop", "web--c1")
+	s.eventually(func() bool { return s.kcp.Get("1a", deployments, "shop", "web--c1") == nil }, "the workload is gone")
+	s.kcp.Delete("1a", policies, "shop", "deny-all--c1")
+	s.eventually(func() bool { return s.kcp.Get("1a", policies, "shop", "deny-all--c1") == nil }, "its leaf is gone")
+	require.Nil(t, s.below("1a", policies, "deny-all"))
+}
+
 // What was left in a cluster without a leaf keeps the NetworkPolicies of its namespace. Beside workloads that have
 // leaves, their user has deleted them.
 func TestOrphansStayProtected(t *testing.T) {

@@ -398,8 +398,15 @@ func (s *syncer) remove(ctx context.Context, i item, leaf watch.Object) error {
 	if err != nil {
 		return err
 	}
-	if live != nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured) &&
-		!s.orphansNeed(i.GroupVersionResource, namespace) {
+	ends := live != nil && live.GetAnnotations()[annotationLeaf] == i.Key.String() && !ofLater(live, leaf.Unstructured)
+	if ends {
+		needed, err := s.orphansNeed(ctx, i.GroupVersionResource, namespace)
+		if err != nil {
+			return err
+		}
+		ends = !needed
+	}
+	if ends {
 		// The end of the object comes with the watch, if there is one, and brings the leaf back here.
 		if !slices.Contains(s.synced(), i.GroupVersionResource) {
 			s.queue.AddAfter(i, endInterval)
@@ -434,10 +441,10 @@ func ofLater(object, leaf *unstructured.Unstructured) bool {
 
 // orphansNeed reports whether an object is kept though its leaf ends: it restricts the connections of the pods in its
 // namespace, or they can need it, and all workloads there are orphans, which the controller does not know.
-func (s *syncer) orphansNeed(r schema.GroupVersionResource, namespace string) bool {
+func (s *syncer) orphansNeed(ctx context.Context, r schema.GroupVersionResource, namespace string) (bool, error) {
 	k, _ := kinds.OfResource(r.GroupResource())
 	if k.Spread != kinds.Follow || k.Data == kinds.AlwaysData || k.TargetPath != nil { // no pod needs an autoscaler
-		return false
+		return false, nil
 	}
 	orphans := false
 	for _, r := range s.synced() {
@@ -447,12 +454,23 @@ func (s *syncer) orphansNeed(r schema.GroupVersionResource, namespace string) bo
 		for _, live := range s.down.In(r, "", namespace) {
 			leaf, ok := leafOf(live.Unstructured)
 			if ok && s.wanted(r, leaf, live.GetName()) {
-				return false
+				return false, nil
 			}
-			orphans = orphans || ok
+			if !ok || orphans {
+				continue
+			}
+			now, err := s.read(ctx, r, namespace, live.GetName()) // the watch can still show one that is gone
+			if err != nil {
+				return false, err
+			}
+			orphans = now != nil
 		}
 	}
-	return orphans
+	if orphans && !s.complete(s.known()) {
+		return false, fmt.Errorf("whether the workloads in namespace %s of cluster %s have leaves is not known yet",
+			namespace, s.Cluster)
+	}
+	return orphans, nil
 }
 
 // unlistedInterval is the time until a workload is tried again while what protects its pods is not listed.
