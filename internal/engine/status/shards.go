@@ -87,12 +87,8 @@ func (c *collector) moves(ctx context.Context, all []kcp.Unfinished) {
 		paths = append(paths, u.Path)
 	}
 	c.Moves = all
-	are := "workspaces are"
-	if len(all) == 1 {
-		are = "workspace is"
-	}
-	c.Problem = fmt.Sprintf("%d %s being moved, and may refuse requests until the moves are completed: %s",
-		len(all), are, gather.Few(paths, gather.Listed, ", "))
+	c.Problem = fmt.Sprintf("%s being moved, and may refuse requests until the moves are completed: %s",
+		gather.Count(len(all), "workspace is", "workspaces are"), gather.Few(paths, gather.Listed, ", "))
 }
 
 // listed are the logical clusters of a shard.

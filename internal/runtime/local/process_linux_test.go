@@ -169,6 +169,8 @@ func TestDownOnAFullDisk(t *testing.T) {
 	s = m.open(file())
 	up := &plan.Plan{Items: []plan.Item{{Action: plan.Delete}, {Action: plan.Create}}}
 	require.ErrorIs(t, s.rt.Begin(t.Context(), up, &record.Record{}), syscall.ENOSPC)
+	removal := &plan.Plan{Items: []plan.Item{{Action: plan.Delete}}}
+	require.ErrorIs(t, s.rt.Begin(t.Context(), removal, &record.Record{}), syscall.ENOSPC, "it would have to be recorded")
 
 	down := &run.Down{Runtime: s.rt, Topology: s.t, Observe: func(run.Event) {}, Now: m.clock.Now}
 	require.NoError(t, down.Run(t.Context()))

@@ -155,13 +155,16 @@ func (r *Runtime) Close() error {
 
 // Begin records the ports, finds or downloads the binaries that the plan needs, and marks the setup as being applied
 // until Finish. It does not record the objects: Apply records each one before it has an effect. A run that only
-// deletes goes on where the disk is full: it stops processes, and removes their logs. Finish writes the record again.
+// deletes, and has nothing to record, goes on where the disk is full: it stops processes, and removes their logs.
 func (r *Runtime) Begin(ctx context.Context, p *plan.Plan, rec *record.Record) error {
 	err := r.begin(ctx, p, rec)
-	if disk.IsFull(err) && !slices.ContainsFunc(p.Items, writes) {
-		return nil
+	if !disk.IsFull(err) || slices.ContainsFunc(p.Items, writes) {
+		return err
 	}
-	return err
+	if stored, readErr := r.Record(ctx); readErr != nil || !stored.Equal(rec) {
+		return err // a later run would have to know it
+	}
+	return nil
 }
 
 // writes reports whether a plan writes an item.
