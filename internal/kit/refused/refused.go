@@ -5,9 +5,13 @@ import (
 	"cmp"
 	"errors"
 	"strings"
+	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 )
+
+// Interval is the time until what was refused is tried again: a quota can be raised, or a policy changed.
+const Interval = time.Minute
 
 // By returns why an API server refuses an object, or "". The same request is refused again until the object has
 // changed, or something else on the server has, such as a quota, a policy, or a role: see LacksRights. Admission

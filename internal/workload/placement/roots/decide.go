@@ -117,18 +117,38 @@ type decided struct {
 type decisions struct {
 	mu  sync.Mutex
 	all map[item]decided
-	// on has the workloads by cluster, waiting those that another cluster or more room can change, and everywhere those
-	// that go to each cluster.
-	on                  map[string]map[item]bool
-	users               map[item]map[item]bool // of claims
+	// on has the workloads by cluster, and users by claim. Another cluster or more room can change those that wait, and
+	// everywhere has those that go to each cluster.
+	on                  index[string]
+	users               index[item]
 	waiting, everywhere map[item]bool
 	// fingerprints are the states that the last decisions depended on, by cluster.
 	fingerprints map[string]fingerprint
 }
 
 func newDecisions() *decisions {
-	return &decisions{all: map[item]decided{}, on: map[string]map[item]bool{}, users: map[item]map[item]bool{},
-		waiting: map[item]bool{}, everywhere: map[item]bool{}}
+	return &decisions{all: map[item]decided{}, on: index[string]{}, users: index[item]{}, waiting: map[item]bool{},
+		everywhere: map[item]bool{}}
+}
+
+// index finds workloads by something that their decisions name.
+type index[K comparable] map[K]map[item]bool
+
+func (x index[K]) add(keys []K, i item) {
+	for _, k := range keys {
+		if x[k] == nil {
+			x[k] = map[item]bool{}
+		}
+		x[k][i] = true
+	}
+}
+
+func (x index[K]) remove(keys []K, i item) {
+	for _, k := range keys {
+		if delete(x[k], i); len(x[k]) == 0 {
+			delete(x, k)
+		}
+	}
 }
 
 func (d *decisions) of(i item) (decided, bool) {
@@ -143,18 +163,8 @@ func (d *decisions) remember(i item, next decided, waits, everywhere bool) {
 	defer d.mu.Unlock()
 	d.unlink(i)
 	d.all[i] = next
-	for _, c := range next.clusters {
-		if d.on[c] == nil {
-			d.on[c] = map[item]bool{}
-		}
-		d.on[c][i] = true
-	}
-	for _, claim := range next.claims {
-		if d.users[claim] == nil {
-			d.users[claim] = map[item]bool{}
-		}
-		d.users[claim][i] = true
-	}
+	d.on.add(next.clusters, i)
+	d.users.add(next.claims, i)
 	if waits {
 		d.waiting[i] = true
 	}
@@ -182,14 +192,8 @@ func (d *decisions) forget(i item) {
 
 // unlink removes a workload from the indexes. The decisions are locked.
 func (d *decisions) unlink(i item) {
-	for _, c := range d.all[i].clusters {
-		delete(d.on[c], i)
-	}
-	for _, claim := range d.all[i].claims {
-		if delete(d.users[claim], i); len(d.users[claim]) == 0 {
-			delete(d.users, claim)
-		}
-	}
+	d.on.remove(d.all[i].clusters, i)
+	d.users.remove(d.all[i].claims, i)
 	delete(d.waiting, i)
 	delete(d.everywhere, i)
 }

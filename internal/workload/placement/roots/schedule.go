@@ -182,10 +182,6 @@ func (w *writer) write(ctx context.Context, i item, root watch.Object,
 	return changed, why, errors.Join(errs...)
 }
 
-// refusedInterval is the time until a leaf that kcp refuses is written again: a quota can be raised, or a policy
-// changed.
-const refusedInterval = time.Minute
-
 // refusal is why kcp refuses a leaf, or "".
 type refusal string
 
@@ -204,7 +200,7 @@ func refusedBy(err error) refusal {
 // not longer.
 func (r refusal) retry(again time.Duration) time.Duration {
 	if r != "" {
-		return sooner(again, refusedInterval)
+		return sooner(again, refused.Interval)
 	}
 	return again
 }

@@ -21,14 +21,12 @@ import (
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
+	"github.com/kcpctl/kcpctl/internal/kit/refused"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/puller"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/served"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/syncer"
 )
-
-// pullInterval is the time until everything is read again that could not be reported.
-const pullInterval = time.Minute
 
 // observer reports what a cluster serves: the APIs in the status of its Cluster, which the controller writes.
 type observer struct {
@@ -176,7 +174,7 @@ func (o *observer) observe(ctx context.Context) (time.Duration, error) {
 	}
 	o.reported = ""
 	if err := o.report(ctx, p, cl); err != nil {
-		return pullInterval, err // it has read everything
+		return refused.Interval, err // each report reads everything
 	}
 	o.reported = version
 	return retryInterval, nil

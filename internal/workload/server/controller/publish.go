@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
 	"github.com/kcpctl/kcpctl/internal/kit/mergepatch"
+	"github.com/kcpctl/kcpctl/internal/kit/refused"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/negotiate"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/roots"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/heartbeat"
@@ -278,7 +279,7 @@ func (p *publisher) version(ids identities) string {
 			cl.Annotations[api.AnnotationAcceptSchema], cl.Annotations[api.AnnotationWidenSchema])
 	}
 	if p.refuses {
-		fmt.Fprintln(h, p.Now().Truncate(p.every(refusedInterval))) // it is sent again
+		fmt.Fprintln(h, p.Now().Truncate(p.every(refused.Interval))) // it is sent again
 	}
 	return string(h.Sum(nil))
 }

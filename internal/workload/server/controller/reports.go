@@ -182,7 +182,7 @@ func (p *reports) content(ctx context.Context, gr schema.GroupResource, o *unstr
 	why, err := p.refused(ctx, a)
 	if why != "" {
 		a = served.API{Problem: refusedSchema + why}
-		last.again = p.now().Add(p.every(refusedInterval))
+		last.again = p.now().Add(p.every(refused.Interval))
 	}
 	last.API = a
 	return last, err
@@ -237,9 +237,6 @@ func (p *reports) unreadable(cl *api.Cluster, report heartbeat.Report) string {
 	}
 	return ""
 }
-
-// refusedInterval is the time until a schema that kcp refuses is sent again: a policy or a quota can have changed.
-const refusedInterval = time.Minute
 
 // acceptedFor and mostAccepted limit the names of APIResourceSchemas that are known to be accepted by kcp. A name has a
 // hash of the content, so that the schemas of clusters that serve the same are checked once.

@@ -15,6 +15,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/refused"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
 )
 
@@ -206,7 +207,7 @@ func TestARefusalWhoseTextDiffersIsWrittenOnce(t *testing.T) {
 	s.leaf("1a", "web", "{replicas: 2}")
 	s.eventually(func() bool { return written() > seen }, "the leaf has changed")
 	seen = written()
-	ahead.Store(int64(refusedInterval))
+	ahead.Store(int64(refused.Interval))
 	tried()
 	s.eventually(func() bool { return written() > seen }, "the text is renewed")
 }

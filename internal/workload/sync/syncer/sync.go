@@ -17,6 +17,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/kinds"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/kit/refused"
 	"github.com/kcpctl/kcpctl/internal/workload/placement/splitter"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/queue"
 	"github.com/kcpctl/kcpctl/internal/workload/sync/watch"
@@ -51,13 +52,13 @@ func (s *syncer) sync(ctx context.Context, i item) error {
 	if err == nil {
 		object, err = s.apply(ctx, i, leaf.Unstructured)
 	}
-	result, refused := outcomeOf(err)
+	result, final := outcomeOf(err)
 	written := func() {}
 	if err != nil {
-		if !refused {
+		if !final {
 			return s.retrying(ctx, i, leaf, err)
 		}
-		s.queue.AddAfter(i, refusedInterval)
+		s.queue.AddAfter(i, refused.Interval)
 		object = s.present(i, leaf)
 		if own := (*refusal)(nil); !errors.As(err, &own) {
 			result, written = s.steady(i, leaf, result)
@@ -353,7 +354,7 @@ func (s *syncer) steady(i item, leaf watch.Object, o outcome) (_ outcome, writte
 	hash := hashOf(s.transform(leaf.Unstructured).Object)
 	has := outcomeIn(leaf.Unstructured)
 	last := s.last(i)
-	if has.reason == o.reason && last.refused == hash && now.Sub(last.refusedAt) < refusedInterval {
+	if has.reason == o.reason && last.refused == hash && now.Sub(last.refusedAt) < refused.Interval {
 		return has, func() {}
 	}
 	return o, func() {

@@ -30,10 +30,6 @@ import (
 // request if there is nothing to do.
 const sweepInterval = 15 * time.Second
 
-// refusedInterval is the time before an object is tried again that the cluster refuses: a quota can be raised, or a
-// policy changed.
-const refusedInterval = time.Minute
-
 // workers is the number of objects that are synced at the same time.
 const workers = 8
 
