@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -17,7 +17,7 @@ type addition struct {
 	// what is the item with its name, such as shard "gamma".
 	what string
 	// scope returns the options of up. Nil: up applies the components that the edit adds.
-	scope func(*session) run.UpOptions
+	scope func(*session) deploy.UpOptions
 	// ready fails, before anything is written, if kcp is not ready for the item. Nil: it always is.
 	ready func(context.Context, *session) error
 	// explain adds to an error how to continue with an item that is in the setup file.

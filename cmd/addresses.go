@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 )
 
 // addresses are the lines about the addresses of exposed components after a run.
@@ -25,7 +26,7 @@ const lookupWithin = 5 * time.Second
 type lookup func(ctx context.Context, host string) ([]string, error)
 
 // leads reports whether the name of a record leads to its value already, seen from this machine.
-func (l lookup) leads(ctx context.Context, d run.DNSRecord) bool {
+func (l lookup) leads(ctx context.Context, d deploy.DNSRecord) bool {
 	have, err := l(ctx, d.Name)
 	if err != nil {
 		return false
@@ -48,7 +49,7 @@ func addressesOf(ctx context.Context, s *session, l lookup) (addresses, error) {
 		if c.Assignment.Host || c.Assignment.Port {
 			out.assigned = append(out.assigned, []string{string(c.ID()), publicURL(c)})
 		}
-		if run.NeedsRecords(c) {
+		if deploy.NeedsRecords(c) {
 			ask = append(ask, c)
 		}
 	}
@@ -70,12 +71,12 @@ func addressesOf(ctx context.Context, s *session, l lookup) (addresses, error) {
 // add adds the DNS records of a component that do not exist yet: its host names lead to the addresses of its load
 // balancer or its Ingress.
 func (a *addresses) add(ctx context.Context, c *topology.Component, live run.Assigned, l lookup) {
-	records, names := run.DNSRecords(c, live)
+	records, names := deploy.DNSRecords(c, live)
 	if len(names) > 0 && len(live.Hosts) == 0 {
 		a.missing = append(a.missing, []string{names[0], live.Reason})
 		return
 	}
-	for _, d := range slices.DeleteFunc(records, func(d run.DNSRecord) bool { return l.leads(ctx, d) }) {
+	for _, d := range slices.DeleteFunc(records, func(d deploy.DNSRecord) bool { return l.leads(ctx, d) }) {
 		a.records = append(a.records, []string{d.Name + ".", d.Type, d.Value, "(" + string(c.ID()) + ")"})
 	}
 }

@@ -11,7 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -181,7 +181,7 @@ func (o *addShardOptions) differences(have *v1alpha1.Shard) []string {
 }
 
 // scope limits the run to the shard and what only the shard needs.
-func (o *addShardOptions) scope(s *session) run.UpOptions {
+func (o *addShardOptions) scope(s *session) deploy.UpOptions {
 	shard := s.topology.Component(topology.IDOf(topology.Shard, o.name))
 	only := []topology.ID{shard.ID()}
 	for _, need := range shard.Needs {
@@ -189,7 +189,7 @@ func (o *addShardOptions) scope(s *session) run.UpOptions {
 			only = append(only, need)
 		}
 	}
-	return run.UpOptions{Only: only, Canaries: []topology.ID{shard.ID()}}
+	return deploy.UpOptions{Only: only, Canaries: []topology.ID{shard.ID()}}
 }
 
 // requireRootShard fails, before the file is edited, if there is no root shard that the shard can join.

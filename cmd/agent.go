@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/agent"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 )
 
@@ -117,7 +117,7 @@ func (o *agentRemoveOptions) run(ctx context.Context) error {
 		ids := added(after.topology, s.topology)
 		return o.preview(ctx, s, after, upRun{
 			header:  fmt.Sprintf("remove agent %q from kcp %q", o.name, s.topology.Name),
-			options: run.UpOptions{Only: ids, Removed: ids},
+			options: deploy.UpOptions{Only: ids, Removed: ids},
 		})
 	}
 	if err := s.file.Rewrite(o.setup.file, edited); err != nil {

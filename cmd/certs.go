@@ -8,7 +8,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -125,11 +125,11 @@ func (r *rollout) close() { r.session.close() }
 
 // renew reissues certificates and rolls the components that use them, under a title. Offline it changes only the
 // directory.
-func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) error {
+func (r *rollout) renew(ctx context.Context, title string, o deploy.UpOptions) error {
 	s := r.session
 	if s.runtime == nil {
-		desired, err := run.LoadDesired(ctx, s.topology, s.directory,
-			run.DesiredOptions{Now: s.env.Now(), Offline: true, Renew: o.Renew})
+		desired, err := deploy.LoadDesired(ctx, s.topology, s.directory,
+			deploy.DesiredOptions{Now: s.env.Now(), Offline: true, Renew: o.Renew})
 		if err != nil || r.flags.dry() {
 			return err
 		}
@@ -148,7 +148,7 @@ func (r *rollout) renew(ctx context.Context, title string, o run.UpOptions) erro
 }
 
 // upRun is a run that changes certificates only: it refuses pending edits of the setup file, and adds no revision.
-func (r *rollout) upRun(title string, o run.UpOptions) (upRun, error) {
+func (r *rollout) upRun(title string, o deploy.UpOptions) (upRun, error) {
 	var err error
 	o.Force = r.flags.forceConflicts
 	o.Unedited, err = setup.Marshal(r.session.file.Setup)
@@ -162,9 +162,9 @@ func (r *rollout) header(title string) string { return title + "  (" + r.session
 func (f *setupFlags) explainUnapplied(err error) error {
 	hint := ""
 	switch {
-	case errors.Is(err, run.ErrUnfinished):
+	case errors.Is(err, deploy.ErrUnfinished):
 		hint = "run " + f.command("up") + " first: it completes what is left"
-	case errors.Is(err, run.ErrUnapplied):
+	case errors.Is(err, deploy.ErrUnapplied):
 		hint = "run " + f.command("up") + " first, or revert them; to see them, run " + f.command("diff")
 	default:
 		return err

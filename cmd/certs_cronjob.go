@@ -4,7 +4,7 @@ import (
 	"context"
 
 	"github.com/kcpctl/kcpctl/internal/desired/render"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/facts"
 )
@@ -26,7 +26,7 @@ func (o *certsRenewOptions) printCronJob(ctx context.Context) error {
 	if err := o.mayRunInCluster(s); err != nil {
 		return err
 	}
-	desired, err := run.LoadDesired(ctx, s.topology, nil, run.DesiredOptions{Now: o.env.Now(), Offline: true})
+	desired, err := deploy.LoadDesired(ctx, s.topology, nil, deploy.DesiredOptions{Now: o.env.Now(), Offline: true})
 	if err != nil {
 		return err
 	}

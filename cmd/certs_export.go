@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -148,10 +148,10 @@ func (o *certsImportOptions) run(ctx context.Context) error {
 		return err
 	}
 	var result *pki.ImportResult
-	change := run.ChangeStore
+	change := deploy.ChangeStore
 	add := pki.Import
 	if o.replace {
-		change = run.ReplaceInStore
+		change = deploy.ReplaceInStore
 		add = pki.ImportReplacing
 	}
 	if o.dryRun {

@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
@@ -106,7 +106,7 @@ func (o *certsRenewOptions) run(ctx context.Context) error {
 	title := fmt.Sprintf("renew %s of kcp %q, used by %s",
 		gather.Count(len(certs), "certificate", "certificates"), t.Name,
 		gather.Count(len(users), "component", "components"))
-	err = r.renew(ctx, title, run.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
+	err = r.renew(ctx, title, deploy.UpOptions{Only: users, Renew: func(c pki.Cert) bool { return renew[c.Key()] }})
 	if err != nil || o.rollout.wait.output == outputJSON || o.rollout.dry() {
 		return err
 	}

@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
@@ -113,7 +113,7 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	cas := &run.RotateCAs{Rotate: rotate}
+	cas := &deploy.RotateCAs{Rotate: rotate}
 	if o.finish {
 		removed := slices.Concat(rotations.In(r.state, pki.PhaseDistribute), rotations.In(r.state, pki.PhaseSwitch))
 		var warning []string
@@ -155,7 +155,7 @@ func (o *rotateCAOptions) run(ctx context.Context) error {
 }
 
 // runCancel ends rotations before the new authorities sign.
-func (o *rotateCAOptions) runCancel(ctx context.Context, r *rollout, cas *run.RotateCAs) error {
+func (o *rotateCAOptions) runCancel(ctx context.Context, r *rollout, cas *deploy.RotateCAs) error {
 	canceled, err := cas.Cancel(ctx)
 	if err != nil {
 		return o.explain(err)
@@ -232,7 +232,7 @@ func (o *rotateKeyOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	key := &run.RotateKey{Rotate: rotate}
+	key := &deploy.RotateKey{Rotate: rotate}
 	if o.finish {
 		n, err := pki.EarlierKeys(r.state)
 		if err != nil {
@@ -278,8 +278,8 @@ func (o *rotateOptions) printClient(rotations pki.Rotations) error {
 }
 
 // openRotation opens the store and, unless the run is offline, what runs the setup. The caller closes the rollout.
-func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotations) (*rollout, run.Rotate, error) {
-	rotate := run.Rotate{Rotations: rotations, Now: o.env.Now, Pause: o.pause}
+func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotations) (*rollout, deploy.Rotate, error) {
+	rotate := deploy.Rotate{Rotations: rotations, Now: o.env.Now, Pause: o.pause}
 	if err := o.rollout.validate(); err != nil {
 		return nil, rotate, err
 	}
@@ -296,7 +296,7 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 		rotate.Pause = true // the user applies the output: one phase at a time
 		return r, rotate, nil
 	}
-	up, err := r.upRun("", run.UpOptions{})
+	up, err := r.upRun("", deploy.UpOptions{})
 	if err == nil {
 		rotate.Up, err = up.of(s)
 	}
@@ -311,7 +311,7 @@ func (o *rotateOptions) openRotation(ctx context.Context, rotations pki.Rotation
 // explain shows conflicts, and adds how to continue to an error without a hint: it is safe to pause in every phase.
 func (o *rotateOptions) explain(err error) error {
 	err = o.setup.explainUnapplied(err)
-	if conflict, ok := errors.AsType[*run.ConflictError](err); ok && o.rollout.wait.output != outputJSON {
+	if conflict, ok := errors.AsType[*deploy.ConflictError](err); ok && o.rollout.wait.output != outputJSON {
 		ui.PrintConflicts(o.env.Streams.Err, conflict.Conflicts)
 	}
 	if err == nil || clierr.Hint(err) != "" {

@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
@@ -114,10 +114,10 @@ func (o *checkOptions) withNextSteps(r *check.Report) *check.Report {
 // objects renders what up would apply. If the PKI cannot be read, which another check reports, new certificates replace
 // it: checks look at pods, not at Secrets.
 func (o *checkOptions) objects(ctx context.Context, s *session) ([]render.Object, error) {
-	options := run.DesiredOptions{Now: o.env.Now()}
-	desired, err := run.LoadDesired(ctx, s.topology, s.store(), options)
-	if errors.As(err, new(*run.LoadError)) {
-		desired, err = run.LoadDesired(ctx, s.topology, nil, options)
+	options := deploy.DesiredOptions{Now: o.env.Now()}
+	desired, err := deploy.LoadDesired(ctx, s.topology, s.store(), options)
+	if errors.As(err, new(*deploy.LoadError)) {
+		desired, err = deploy.LoadDesired(ctx, s.topology, nil, options)
 	}
 	if err != nil {
 		return nil, err

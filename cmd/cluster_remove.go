@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/engine/compute"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -218,7 +218,7 @@ func (o *clusterRemoveOptions) upRun(before, after *session) upRun {
 	return upRun{
 		header: fmt.Sprintf("remove cluster %q from kcp %q", o.name, after.topology.Name),
 		wait:   waitFlags{timeout: o.timeout, skipCanary: true, parallel: 1},
-		options: run.UpOptions{
+		options: deploy.UpOptions{
 			Only: ids, Removed: ids, Edit: func() error { return before.file.CheckRewrite(o.setup.file) },
 		},
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube"
@@ -239,7 +240,7 @@ func bringUp(t *testing.T) *fakeruntime.Runtime {
 	before := topologytest.Build(t, topologytest.Header)
 	rt := fakeruntime.New(t, before)
 	rt.Kcp.ServeObjects()
-	_, err := (&run.Up{
+	_, err := (&deploy.Up{
 		Topology: before, Runtime: rt, Setup: []byte("the setup"), Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{},
 	}).Run(t.Context())
 	require.NoError(t, err)

@@ -9,7 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/diff"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -81,7 +81,7 @@ func (o *diffOptions) run(ctx context.Context, s *session) error {
 	if err != nil {
 		return err
 	}
-	for _, remark := range run.Kept(c.Plan) {
+	for _, remark := range deploy.Kept(c.Plan) {
 		o.env.note(remark)
 	}
 	d := ui.Difference{

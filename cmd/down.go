@@ -15,6 +15,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/agents"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
@@ -50,13 +52,13 @@ the commands that remove it.`,
 			"(repeatable)")
 	c.Flags().BoolVar(&o.purge, "purge", false,
 		"also remove data, certificate authorities, history, and the namespaces that up created")
-	c.Flags().StringSliceVar(&o.orphan, run.FlagOrphan, nil,
+	c.Flags().StringSliceVar(&o.orphan, agents.FlagOrphan, nil,
 		"with --purge: remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its "+
 			"cluster (repeatable)")
-	listUnder(c.Flags(), GroupRisk, run.FlagForgetCluster, run.FlagOrphan)
-	completeFlag(c, run.FlagOrphan, o.setup.names(env, agentIDs))
+	listUnder(c.Flags(), GroupRisk, run.FlagForgetCluster, agents.FlagOrphan)
+	completeFlag(c, agents.FlagOrphan, o.setup.names(env, agentIDs))
 	addEvents(c, &o.output)
-	requireFlag(c.Flags(), "purge", run.FlagOrphan)
+	requireFlag(c.Flags(), "purge", agents.FlagOrphan)
 	return c
 }
 
@@ -103,7 +105,7 @@ func (o *downOptions) run(ctx context.Context) error {
 			s.topology.Name, s.runtime.Where())
 		return nil
 	}
-	down := &run.Down{
+	down := &deploy.Down{
 		Runtime: s.runtime, Topology: s.topology, Purge: o.purge, Orphan: idsOfNames(o.orphan), Now: o.env.Now,
 		Observe: s.reporter.observe,
 	}
@@ -182,7 +184,7 @@ func (o *downOptions) announce(
 	if s.topology.Installation() != "" && known.Empty() {
 		state, err := s.store().Load(ctx)
 		if err == nil {
-			err = run.MayRemove(s.topology, known, state, s.runtime.Where())
+			err = deploy.MayRemove(s.topology, known, state, s.runtime.Where())
 		}
 		if err != nil {
 			return err

@@ -9,7 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 )
 
 func newEncryptionCmd(env *Env) *cobra.Command {
@@ -49,7 +49,7 @@ func (o *rotateEncryptionOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer r.close()
-	if err := (&run.RotateEncryption{Rotate: rotate, Etcd: r.session.etcdOf}).Run(ctx); err != nil {
+	if err := (&deploy.RotateEncryption{Rotate: rotate, Etcd: r.session.etcdOf}).Run(ctx); err != nil {
 		return o.explain(err)
 	}
 	if o.rollout.dry() || o.rollout.wait.output == outputJSON {

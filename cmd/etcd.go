@@ -13,7 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/etcds"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
 )
@@ -33,12 +33,12 @@ func loadMembers(env *Env, flags *setupFlags) (*session, error) {
 }
 
 // members returns the members of the managed etcds. The session is connected.
-func (s *session) members() (run.Members, error) {
-	pods, ok := workspace.Below(s.runtime).(run.MemberRuntime)
+func (s *session) members() (etcds.Members, error) {
+	pods, ok := workspace.Below(s.runtime).(etcds.MemberRuntime)
 	if !ok {
-		return run.Members{}, fmt.Errorf("%s has no etcds that kcpctl can read", s.runtime.Where())
+		return etcds.Members{}, fmt.Errorf("%s has no etcds that kcpctl can read", s.runtime.Where())
 	}
-	return run.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now}, nil
+	return etcds.Members{Store: s.runtime.Store(), Pods: pods, Now: s.env.Now}, nil
 }
 
 type etcdMembersOptions struct {
@@ -78,7 +78,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	etcds, err := o.selected(s)
+	all, err := o.selected(s)
 	if err != nil {
 		return err
 	}
@@ -94,9 +94,9 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	var found []run.EtcdMember
-	etcds, without := withReachable(etcds, lost)
-	for _, c := range etcds {
+	var found []etcds.EtcdMember
+	reached, without := withReachable(all, lost)
+	for _, c := range reached {
 		some, err := members.List(ctx, c)
 		if err != nil {
 			return err
@@ -105,7 +105,7 @@ func (o *etcdMembersOptions) run(ctx context.Context) error {
 	}
 	switch {
 	case o.output != "":
-		err = encode(o.env.Streams.Out, o.output, partialList[run.EtcdMember]{
+		err = encode(o.env.Streams.Out, o.output, partialList[etcds.EtcdMember]{
 			listOf("EtcdMemberList", s.topology.Name, found), without,
 		})
 	case len(found) > 0:
@@ -130,7 +130,7 @@ func (o *etcdMembersOptions) selected(s *session) ([]*topology.Component, error)
 	return nil, unknownName("managed etcd", o.name, etcdNames(s))
 }
 
-func (o *etcdMembersOptions) print(all []run.EtcdMember) {
+func (o *etcdMembersOptions) print(all []etcds.EtcdMember) {
 	out := o.env.Streams.Out
 	var rows [][]string
 	for _, m := range all {
@@ -193,7 +193,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r := &run.ReplaceMember{Observe: s.reporter.observe, Timeout: o.timeout}
+	r := &etcds.ReplaceMember{Observe: s.reporter.observe, Timeout: o.timeout}
 	for _, c := range s.topology.OfKind(topology.Etcd) {
 		for i := range c.Replicas {
 			if c.Member(i) == o.pod {
@@ -205,7 +205,7 @@ func (o *replaceMemberOptions) run(ctx context.Context) error {
 	if r.Etcd == nil {
 		return unknownName("pod of a managed etcd", o.pod, memberPods(s))
 	}
-	if err := run.CheckReplaceable(r.Etcd); err != nil {
+	if err := etcds.CheckReplaceable(r.Etcd); err != nil {
 		return err
 	}
 	if o.inClient() {

@@ -13,6 +13,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/etcds"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube"
@@ -31,7 +32,7 @@ const overTwoClusters = topologytest.Header + `spec:
 // withMembers is a runtime that runs the members of etcds.
 type withMembers struct {
 	*fakeruntime.Runtime
-	run.MemberRuntime
+	etcds.MemberRuntime
 }
 
 // A list without what is on a cluster that cannot be reached names the cluster, and has an exit code of its own.
@@ -55,7 +56,7 @@ func TestListsWithoutACluster(t *testing.T) {
 		out, err := typed("etcd members -o json")
 		require.Equal(t, clierr.Unknown, clierr.Code(err))
 		require.EqualError(t, err, "the members are not known of clusters that cannot be reached: us")
-		var members partialList[run.EtcdMember]
+		var members partialList[etcds.EtcdMember]
 		require.NoError(t, json.Unmarshal([]byte(out), &members))
 		require.Equal(t, []string{"us"}, members.Unreachable)
 		require.Len(t, members.Items, 1)

@@ -14,6 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
@@ -157,7 +158,7 @@ func details(err error) []run.Failure {
 			out = append(out, run.Failure(p))
 		}
 	}
-	if found, ok := errors.AsType[*run.ConflictError](err); ok {
+	if found, ok := errors.AsType[*deploy.ConflictError](err); ok {
 		for _, c := range found.Conflicts {
 			out = append(out, run.Failure{Message: fmt.Sprintf("%s: %s is owned by %s",
 				cmp.Or(c.Object, c.Ref.String()), c.Field, c.Manager), Hint: c.Leave})

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -67,4 +68,4 @@ func TestEnding(t *testing.T) {
 type conflicting struct{ conflicts []plan.Conflict }
 
 func (e conflicting) Error() string { return "1 field is owned by other field managers" }
-func (e conflicting) Unwrap() error { return &run.ConflictError{Conflicts: e.conflicts} }
+func (e conflicting) Unwrap() error { return &deploy.ConflictError{Conflicts: e.conflicts} }

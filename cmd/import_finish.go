@@ -10,7 +10,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/adopt"
@@ -50,7 +50,7 @@ func (o *importOptions) removeRemains(ctx context.Context) error {
 	}
 	end := s.reporter.begin(ctx,
 		fmt.Sprintf("remove kcp-operator's part of kcp %q from %s", s.topology.Name, installation.Where()))
-	err = (&run.TakeOver{
+	err = (&deploy.TakeOver{
 		Topology: s.topology, Runtime: s.runtime, Predecessor: predecessor{installation, remains,
 			s.topology}, Name: operator.ManagedBy,
 		Observe: s.reporter.observe, Now: o.env.Now,

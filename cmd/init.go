@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/examples"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -84,7 +84,7 @@ func (o *initOptions) run() error {
 	}
 	create := ""
 	if o.installation {
-		create = " --" + run.FlagNewInstallation
+		create = " --" + deploy.FlagNewInstallation
 	}
 	fmt.Fprintf(o.env.Streams.Err, "%s written. Review it, then run: %s up -f %s%s\n", o.file, o.env.program(),
 		quote(o.file), create)

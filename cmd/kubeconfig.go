@@ -23,7 +23,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/proxy"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
 )
@@ -210,7 +210,7 @@ func (o *kubeconfigOptions) handOver(ctx context.Context, s *session) error {
 		return err
 	}
 	if s.topology.Component(access.Target).Assignment.Pending() {
-		return run.RequireAddresses(s.topology)
+		return deploy.RequireAddresses(s.topology)
 	}
 	o.notePath(access)
 	if _, err := s.leaveOut(ctx); err != nil {

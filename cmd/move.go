@@ -12,7 +12,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/api/risk"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/shards"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
@@ -34,7 +34,7 @@ func (f *movesFlags) add(c *cobra.Command) {
 
 // addConcurrency adds the flag of a command that can move many workspaces.
 func addConcurrency(flags *pflag.FlagSet, value *number) {
-	*value = run.DefaultConcurrency
+	*value = shards.DefaultConcurrency
 	flags.Var(value, "concurrency", "how many workspaces to move at the same time")
 }
 
@@ -43,8 +43,8 @@ func addUnverifiedCopy(c *cobra.Command, value *[]string) {
 		usage: "open it although its copy could not be compared with the original"})
 }
 
-func (f *movesFlags) options() run.MoveOptions {
-	return run.MoveOptions{Concurrency: int(f.concurrency), AllowUnverifiedCopy: f.accept}
+func (f *movesFlags) options() shards.MoveOptions {
+	return shards.MoveOptions{Concurrency: int(f.concurrency), AllowUnverifiedCopy: f.accept}
 }
 
 type moveOptions struct {
@@ -120,7 +120,7 @@ func (o *moveOptions) run(ctx context.Context) error {
 		return nil
 	}
 	return movesRun{
-		removalFlags: &o.removalFlags, movesFlags: &o.movesFlags, choice: run.Selected{
+		removalFlags: &o.removalFlags, movesFlags: &o.movesFlags, choice: shards.Selected{
 			Workspaces: o.workspaces, To: o.to, Recursive: o.recursive,
 		},
 		header: "move workspaces of", none: fmt.Sprintf("the workspaces are on shard %q.", o.to),
@@ -130,7 +130,7 @@ func (o *moveOptions) run(ctx context.Context) error {
 type movesRun struct {
 	*removalFlags
 	*movesFlags
-	choice run.Choice
+	choice shards.Choice
 	// header begins the header of the run, and none is printed if nothing moves.
 	header, none string
 }
@@ -141,7 +141,7 @@ func (m movesRun) run(ctx context.Context, s *session) error {
 		return err
 	}
 	defer s.close()
-	r := &run.Moves{
+	r := &shards.Moves{
 		Topology: s.topology, Runtime: s.runtime, Choice: m.choice, MoveOptions: m.options(),
 		Observe: s.reporter.observe, Now: s.env.Now, Timeout: m.timeout,
 	}
@@ -152,7 +152,7 @@ func (m movesRun) run(ctx context.Context, s *session) error {
 			return err
 		}
 		m.print(s.env, moves)
-		r.Confirmed = append([]run.WorkspaceMove{}, moves...) // none is not all
+		r.Confirmed = append([]shards.WorkspaceMove{}, moves...) // none is not all
 	}
 	yes, err := removal{
 		removalFlags: m.removalFlags, session: s, preview: func(context.Context) error { return nil },
@@ -175,7 +175,7 @@ func (r removal) confirmedMoves(ctx context.Context, any bool) (bool, error) {
 	return r.confirmed(ctx)
 }
 
-func (m movesRun) print(env *Env, moves []run.WorkspaceMove) {
+func (m movesRun) print(env *Env, moves []shards.WorkspaceMove) {
 	if len(moves) == 0 {
 		env.note(m.none)
 		return

@@ -9,6 +9,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/compute"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/etcds"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/version"
@@ -40,7 +41,7 @@ func Outputs() []Output {
 		{"diff", "diff", differenceList{}},
 		{"history", "history", list[plan.Revision]{}},
 		{"certs", "certs list", pki.List{}},
-		{"members", "etcd members", partialList[run.EtcdMember]{}},
+		{"members", "etcd members", partialList[etcds.EtcdMember]{}},
 		{"clusters", "cluster list", list[*api.Cluster]{}},
 		{"apis", "workloads apis", list[apiState]{}},
 		{"explanation", "workloads explain", explanation{}},

@@ -7,7 +7,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/shards"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -82,7 +82,7 @@ func (o *rebalanceOptions) run(ctx context.Context) error {
 	}
 	return movesRun{
 		removalFlags: &o.removalFlags, movesFlags: &o.movesFlags,
-		choice: run.Balanced{Within: o.within, MaxMoves: o.maxMoves},
+		choice: shards.Balanced{Within: o.within, MaxMoves: o.maxMoves},
 		header: "rebalance", none: "nothing moves: the shards are balanced, as far as workspaces may move.",
 	}.run(ctx, s)
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/ready"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -26,7 +27,7 @@ func applied(t *testing.T, text, next string) (*fakeruntime.Runtime, string) {
 	t.Helper()
 	top := topologytest.Build(t, text)
 	rt := fakeruntime.New(t, top)
-	_, err := (&run.Up{
+	_, err := (&deploy.Up{
 		Topology: top, Runtime: rt, Setup: []byte("the setup"), Observe: func(run.Event) {}, Now: time.Now,
 		Network: fakeruntime.Network{},
 	}).Run(t.Context())
@@ -154,7 +155,7 @@ func TestRenewAfterAnUnfinishedUp(t *testing.T) {
 		require.NoError(t, err)
 		rt.OtherRun(rt.PKI()) // which did not finish
 		_, _, err = typed(t, rt, path, "certs renew")
-		require.ErrorIs(t, err, run.ErrUnfinished)
+		require.ErrorIs(t, err, deploy.ErrUnfinished)
 		require.Contains(t, clierr.Hint(err), "run kcpctl up -f ")
 		require.NotContains(t, err.Error(), "0 change")
 	})

@@ -14,7 +14,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/shards"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
@@ -155,15 +155,15 @@ func (o *removeShardOptions) edited(s *session) (*session, error) {
 }
 
 // removal is the removal of the shards. The session with the edited file is after.
-func (o *removeShardOptions) removal(s, after *session) (*run.RemoveShards, error) {
+func (o *removeShardOptions) removal(s, after *session) (*shards.RemoveShards, error) {
 	text, err := setup.Marshal(s.file.Setup)
 	if err != nil {
 		return nil, err
 	}
-	return &run.RemoveShards{
+	return &shards.RemoveShards{
 		Topology: s.topology, Runtime: s.runtime, Names: o.names, Drain: o.drain, Purge: o.purge,
 		AllowWorkspaceLoss: o.lose,
-		MoveOptions:        run.MoveOptions{Concurrency: int(o.concurrency), AllowUnverifiedCopy: o.accept},
+		MoveOptions:        shards.MoveOptions{Concurrency: int(o.concurrency), AllowUnverifiedCopy: o.accept},
 		CheckEdit:          func() error { return s.file.CheckRewrite(o.setup.file) },
 		Before:             text,
 		Edit: func() (plan.Applied, error) {
@@ -179,7 +179,7 @@ func (o *removeShardOptions) removal(s, after *session) (*run.RemoveShards, erro
 	}, nil
 }
 
-func (o *removeShardOptions) remove(ctx context.Context, s, after *session, r *run.RemoveShards) error {
+func (o *removeShardOptions) remove(ctx context.Context, s, after *session, r *shards.RemoveShards) error {
 	end := s.reporter.begin(ctx, fmt.Sprintf("remove %s from kcp %q", o.shards(), s.topology.Name))
 	err := r.Run(ctx)
 	end()

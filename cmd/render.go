@@ -15,7 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/client/kind"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/kit/outputdir"
@@ -143,10 +143,10 @@ func (o *renderOptions) run(ctx context.Context) error {
 
 // documents renders the setup with the certificates of its store.
 func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, error) {
-	options := run.DesiredOptions{Now: o.env.Now()}
+	options := deploy.DesiredOptions{Now: o.env.Now()}
 	if s.directory != nil {
 		options.Offline = true
-		desired, err := run.LoadDesired(ctx, s.topology, s.directory, options)
+		desired, err := deploy.LoadDesired(ctx, s.topology, s.directory, options)
 		if err != nil {
 			return nil, err
 		}
@@ -160,8 +160,8 @@ func (o *renderOptions) documents(ctx context.Context, s *session) ([]document, 
 		return nil, offlineHint(err)
 	}
 	defer s.close()
-	desired, err := run.LoadDesired(ctx, s.topology, s.store(), options)
-	if errors.As(err, new(*run.LoadError)) {
+	desired, err := deploy.LoadDesired(ctx, s.topology, s.store(), options)
+	if errors.As(err, new(*deploy.LoadError)) {
 		return nil, offlineHint(err)
 	}
 	if err != nil {
@@ -186,8 +186,8 @@ type document struct {
 }
 
 // render returns the objects on clusters, or the ones in workspaces, each under a comment with its component.
-func (o *renderOptions) render(desired *run.Desired) ([]document, error) {
-	docs, err := run.RenderAs(desired, o.document)
+func (o *renderOptions) render(desired *deploy.Desired) ([]document, error) {
+	docs, err := deploy.RenderAs(desired, o.document)
 	if err != nil {
 		return nil, err
 	}

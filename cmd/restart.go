@@ -11,6 +11,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
@@ -89,7 +90,7 @@ func (o *restartOptions) restart(ctx context.Context, s *session, selected []top
 		gather.Count(len(selected), "component", "components"), s.topology.Name, s.runtime.Where())
 	res, err := upRun{
 		header: title, wait: o.wait, keepHistory: true,
-		options: run.UpOptions{
+		options: deploy.UpOptions{
 			PlanOptions: run.PlanOptions{Force: o.forceConflicts},
 			Only:        selected, Restart: selected, Canaries: shardsOf(selected), Unedited: unedited,
 			DryRun: o.dryRun == dryRunServer,

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
@@ -117,7 +118,7 @@ func (s *session) connect(ctx context.Context) error {
 	if err := s.open(); err != nil || len(s.topology.Assigned()) == 0 {
 		return err
 	}
-	known, err := run.KnownAddresses(ctx, s.runtime, s.topology)
+	known, err := deploy.KnownAddresses(ctx, s.runtime, s.topology)
 	if err != nil {
 		return err
 	}
@@ -314,13 +315,13 @@ func (s *session) owner(state *pki.State) kubeconfig.Owner {
 type upRun struct {
 	header  string
 	wait    waitFlags
-	options run.UpOptions
+	options deploy.UpOptions
 	// keepHistory adds no revision to the history: the setup file is the one that was applied last.
 	keepHistory bool
 }
 
 // of returns the run for a setup.
-func (r upRun) of(s *session) (*run.Up, error) {
+func (r upRun) of(s *session) (*deploy.Up, error) {
 	var revision, file []byte
 	if !r.keepHistory {
 		var err error
@@ -332,7 +333,7 @@ func (r upRun) of(s *session) (*run.Up, error) {
 	r.options.SkipCanary = r.wait.skipCanary
 	r.options.Timeout = r.wait.timeout
 	r.options.Parallel = int(r.wait.parallel)
-	return &run.Up{
+	return &deploy.Up{
 		Topology: s.topology, Runtime: s.runtime, Setup: revision, File: file,
 		Observe: s.reporter.observe, Now: s.env.Now,
 		Options: r.options,
@@ -340,7 +341,7 @@ func (r upRun) of(s *session) (*run.Up, error) {
 }
 
 // run applies the setup, and shows the progress.
-func (r upRun) run(ctx context.Context, s *session) (*run.Result, error) {
+func (r upRun) run(ctx context.Context, s *session) (*deploy.Result, error) {
 	end := s.reporter.begin(ctx, r.header)
 	res, err := r.exposeAndRun(ctx, s)
 	end()
@@ -350,7 +351,7 @@ func (r upRun) run(ctx context.Context, s *session) (*run.Result, error) {
 	return res, err
 }
 
-func (r upRun) exposeAndRun(ctx context.Context, s *session) (*run.Result, error) {
+func (r upRun) exposeAndRun(ctx context.Context, s *session) (*deploy.Result, error) {
 	if err := r.expose(ctx, s); err != nil {
 		return nil, err
 	}

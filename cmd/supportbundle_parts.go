@@ -12,7 +12,7 @@ import (
 	"github.com/kcpctl/kcpctl/cmd/ui"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/bundle"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
@@ -100,7 +100,7 @@ func (b *bundleRun) diff(ctx context.Context) ([]byte, error) {
 	if b.Unconnected != nil {
 		return nil, b.Unconnected
 	}
-	p, _, err := run.Compare(ctx, b.session.topology, b.session.runtime, b.session.env.Now())
+	p, _, err := deploy.Compare(ctx, b.session.topology, b.session.runtime, b.session.env.Now())
 	if err != nil {
 		return nil, err
 	}

@@ -22,6 +22,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube"
@@ -99,7 +100,7 @@ func bundled(t *testing.T) (rt *fakeruntime.Runtime, dir string) {
 	for _, s := range []*setup.File{applied, f} {
 		text, err := setup.Marshal(s.Setup)
 		require.NoError(t, err)
-		_, err = (&run.Up{Topology: top, Runtime: rt, Setup: text, File: s.Data, Observe: func(run.Event) {}, Now: time.Now,
+		_, err = (&deploy.Up{Topology: top, Runtime: rt, Setup: text, File: s.Data, Observe: func(run.Event) {}, Now: time.Now,
 			Network: fakeruntime.Network{}}).Run(t.Context())
 		require.NoError(t, err)
 	}

@@ -17,6 +17,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/agents"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
@@ -90,19 +92,19 @@ interrupted.`,
 	f.StringSliceVar(&o.setup.forgetClusters, run.FlagForgetCluster, nil,
 		"forget this `CLUSTER`, which is lost for good and no longer in the setup file, with its objects and data "+
 			"(repeatable)")
-	f.StringSliceVar(&o.pruneData, run.FlagPruneData, nil,
+	f.StringSliceVar(&o.pruneData, deploy.FlagPruneData, nil,
 		"delete the objects in workspaces that the setup no longer has, with their data, of this `COMPONENT` "+
 			"(repeatable)")
-	f.StringSliceVar(&o.orphan, run.FlagOrphan, nil,
+	f.StringSliceVar(&o.orphan, agents.FlagOrphan, nil,
 		"remove this `AGENT` even if workspaces still have objects of its APIs; keep the copies on its cluster "+
 			"(repeatable)")
-	listUnder(f, GroupRisk, run.FlagForgetCluster, run.FlagPruneData, run.FlagOrphan)
+	listUnder(f, GroupRisk, run.FlagForgetCluster, deploy.FlagPruneData, agents.FlagOrphan)
 	f.StringSliceVar(&o.ignoreChecks, "ignore-checks", nil,
 		"report failures of the check with this `ID` as warnings (repeatable; see kcpctl explain)")
 	completeFlag(c, "ignore-checks", checkIDs)
 	f.BoolVar(&o.writeInstallation, "write-installation", false,
 		"write the ID of the installation into the setup file: commands then refuse any other installation")
-	f.BoolVar(&o.newInstallation, run.FlagNewInstallation, false,
+	f.BoolVar(&o.newInstallation, deploy.FlagNewInstallation, false,
 		"create the installation that the setup file names in metadata.installation: it does not exist yet")
 	f.BoolVar(&o.foreground, "foreground", false, "with --local: keep running, and stop everything on Ctrl-C")
 	f.BoolVar(&o.ephemeral, "ephemeral", false,
@@ -110,7 +112,7 @@ interrupted.`,
 	requireFlag(f, "local", "foreground", "ephemeral")
 	excludeFlag(f, "dry-run", "foreground", "ephemeral", "write-installation") // it starts and writes nothing
 	excludeFlag(f, "ephemeral", "foreground", "write-installation")            // nothing stays
-	excludeFlag(f, "only", run.FlagPruneData)                                  // it deletes nothing
+	excludeFlag(f, "only", deploy.FlagPruneData)                               // it deletes nothing
 	excludeFlag(f, "local", run.FlagForgetCluster)                             // this machine has no clusters
 	return c
 }
@@ -194,7 +196,7 @@ func (o *upOptions) run(ctx context.Context) error {
 	}
 	res, err := upRun{
 		header: o.header(s), wait: o.wait,
-		options: run.UpOptions{
+		options: deploy.UpOptions{
 			PlanOptions: run.PlanOptions{
 				Force: o.forceConflicts, PruneData: idsOfNames(o.pruneData), Orphan: idsOfNames(o.orphan),
 			},
@@ -325,7 +327,7 @@ func (o *upOptions) header(s *session) string {
 }
 
 // printResult prints the plan of a dry run, or what was done and what to do next.
-func (o *upOptions) printResult(ctx context.Context, s *session, res *run.Result) error {
+func (o *upOptions) printResult(ctx context.Context, s *session, res *deploy.Result) error {
 	w := o.env.Streams.Err
 	p := res.Plan
 	switch {
@@ -395,7 +397,8 @@ func (o *upOptions) nextCommands(t *topology.Topology) []string {
 
 // printObjects prints the objects of the setup file that are wanted. It contacts no cluster.
 func (s *session) printObjects(ctx context.Context, wanted func(render.Object) bool) error {
-	desired, err := run.LoadDesired(ctx, s.topology, s.directory, run.DesiredOptions{Now: s.env.Now(), Offline: true})
+	desired, err := deploy.LoadDesired(ctx, s.topology, s.directory,
+		deploy.DesiredOptions{Now: s.env.Now(), Offline: true})
 	if err != nil {
 		return err
 	}

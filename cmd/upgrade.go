@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
@@ -72,7 +73,7 @@ func (o *upgradeOptions) run(ctx context.Context) error {
 	o.noteChanges(s, step, from)
 	up := upRun{
 		header: fmt.Sprintf("upgrade kcp %q from %s to %s", s.topology.Name, from, o.version), wait: o.edit.wait,
-		options: run.UpOptions{
+		options: deploy.UpOptions{
 			PlanOptions: run.PlanOptions{Force: o.edit.forceConflicts}, AllowReleaseChange: o.releaseChange,
 		},
 	}
@@ -277,7 +278,7 @@ func pinnedNotes(t *topology.Topology, version string) []string {
 	return out
 }
 
-func (o *upgradeOptions) printResult(s *session, res *run.Result) {
+func (o *upgradeOptions) printResult(s *session, res *deploy.Result) {
 	except := ""
 	if kept := pinned(s.topology, o.version); len(kept) > 0 {
 		except = ", except " + gather.Few(mapped(kept, func(c *topology.Component) string {

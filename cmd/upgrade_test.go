@@ -8,7 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -25,9 +25,9 @@ func TestUpgradeSaysWhatKeepsItsImage(t *testing.T) {
 		env, _, errs := fakeEnv()
 		o := &upgradeOptions{env: env, version: "v0.32.3"}
 		s := &session{topology: topologytest.Build(t, "spec: {"+spec+"}\n")}
-		o.printResult(s, &run.Result{Plan: &plan.Plan{Items: []plan.Item{{Action: plan.Change}}}})
+		o.printResult(s, &deploy.Result{Plan: &plan.Plan{Items: []plan.Item{{Action: plan.Change}}}})
 		require.Contains(t, errs.String(), want)
-		o.printResult(s, &run.Result{Plan: &plan.Plan{}})
+		o.printResult(s, &deploy.Result{Plan: &plan.Plan{}})
 		require.Contains(t, errs.String(), "already runs v0.32.3")
 	}
 }

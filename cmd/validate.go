@@ -10,7 +10,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
@@ -122,7 +122,8 @@ func (o *validateOptions) file(ctx context.Context, path string) validatedFile {
 		return out
 	}
 	flags := &setupFlags{file: path}
-	desired, err := run.LoadDesired(ctx, t, flags.pkiDirectory(f), run.DesiredOptions{Now: o.env.Now(), Offline: true})
+	desired, err := deploy.LoadDesired(ctx, t, flags.pkiDirectory(f),
+		deploy.DesiredOptions{Now: o.env.Now(), Offline: true})
 	if err == nil {
 		_, err = desired.Objects()
 	}

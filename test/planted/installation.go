@@ -27,7 +27,7 @@ var defects = []defect{
 		steps: "up,down,record away", says: "the record is lost, and volumes are there",
 	},
 	{
-		name: "the authorities of kcp-operator are not compared", file: "internal/engine/run/inherit.go",
+		name: "the authorities of kcp-operator are not compared", file: "internal/engine/run/deploy/inherit.go",
 		old: "err != nil || g.Options.ReplaceAuthorities {", new: "err != nil || len(taken) > 0 {",
 		steps: "up,down,predecessor", says: "kcp-operator has other authorities",
 	},
@@ -37,7 +37,7 @@ var defects = []defect{
 		steps: restored, says: "authority",
 	},
 	{
-		name: "a certificate is replaced by an older one", file: "internal/engine/run/trust.go",
+		name: "a certificate is replaced by an older one", file: "internal/engine/run/deploy/trust.go",
 		old: "		if old.Before(live) {", new: "		if old.Before(live) && old.After(live) {",
 		steps: secrets, says: " is replaced by one of ",
 	},
@@ -47,7 +47,7 @@ var defects = []defect{
 		steps: "up,down,foreign authority", says: "a user has added an authority",
 	},
 	{
-		name: "what a user trusts live is not compared", file: "internal/engine/run/trust.go",
+		name: "what a user trusts live is not compared", file: "internal/engine/run/deploy/trust.go",
 		old:   "	if len(lines) == 0 {\n		return nil\n	}\n	var all []string\n",
 		new:   "	if len(lines) >= 0 {\n		return nil\n	}\n	var all []string\n",
 		steps: "up,down,foreign authority", says: "a user has added an authority",
@@ -73,16 +73,16 @@ var defects = []defect{
 		steps: "up,down,later fields", says: "a later kcpctl has added a field",
 	},
 	{
-		name: "an etcd gets an earlier image", file: "internal/engine/run/release.go",
+		name: "an etcd gets an earlier image", file: "internal/engine/run/deploy/release.go",
 		old: "if !release.Older(to, from) {", new: "if !release.Older(to, from) || release.Older(to, from) {",
 		steps: "up,down,later etcd", says: "etcd v3.99.0 is replaced",
 	}, {
-		name: "an encryption key is removed before objects are written again", file: "internal/engine/run/encryption.go",
+		name: "an encryption key is removed before objects are written again", file: "internal/engine/run/deploy/encryption.go",
 		old: "	if err := r.rewrite(ctx, state); err != nil {\n		return err\n	}\n", new: "",
 		steps: encrypted, model: "TestEncryptedModel", says: "cannot read",
 	},
 	{
-		name: "a lost encryption key is replaced", file: "internal/engine/run/trust.go",
+		name: "a lost encryption key is replaced", file: "internal/engine/run/deploy/trust.go",
 		old: "		return r.CheckEncryption(loaded, p.Runtime.Store().String())\n", new: "		return nil\n",
 		steps: encrypted + ",down", model: "TestEncryptedModel", says: "cannot read",
 	},

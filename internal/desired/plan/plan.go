@@ -220,16 +220,16 @@ func (p *Plan) Kept() []Item {
 	return slices.DeleteFunc(slices.Clone(p.Items), func(it Item) bool { return it.Action != Keep })
 }
 
+// Split divides items into those that fit and the others.
+func Split(items []Item, fits func(Item) bool) (in, out []Item) {
+	in = slices.DeleteFunc(slices.Clone(items), func(it Item) bool { return !fits(it) })
+	out = slices.DeleteFunc(slices.Clone(items), fits)
+	return in, out
+}
+
 // InWorkspaces separates the items in workspaces from the items of clusters.
 func InWorkspaces(items []Item) (inside, outside []Item) {
-	for _, it := range items {
-		if it.Workspace != "" {
-			inside = append(inside, it)
-		} else {
-			outside = append(outside, it)
-		}
-	}
-	return inside, outside
+	return Split(items, func(it Item) bool { return it.Workspace != "" })
 }
 
 // Same reports whether two states of an object are equal, except for fields that the API server manages: the status,

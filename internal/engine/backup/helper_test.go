@@ -23,6 +23,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/backup/archive"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/etcds"
 	"github.com/kcpctl/kcpctl/internal/testutil/etcdfile"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeetcd"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
@@ -254,7 +255,7 @@ func (w *world) create() *backup.Create {
 		Topology: w.top, Archive: w.memory, Target: w.target,
 		Recipients: []string{w.key.Recipient().String()}, Kcpctl: "test",
 		Source: &backup.Managed{
-			Topology: w.top, Members: run.Members{Store: w.Store(), Pods: w, Now: time.Now},
+			Topology: w.top, Members: etcds.Members{Store: w.Store(), Pods: w, Now: time.Now},
 		},
 		Observe: func(e run.Event) { w.events = append(w.events, e) }, Now: w.clock,
 	}

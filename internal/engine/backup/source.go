@@ -6,14 +6,14 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/client/etcd"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/etcds"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 )
 
 // Managed reads managed etcds through their pods.
 type Managed struct {
 	Topology *topology.Topology
-	Members  run.Members
+	Members  etcds.Members
 }
 
 // Snapshots returns a client of a member of the managed etcd of a shard.

@@ -19,6 +19,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -94,7 +95,7 @@ func inAgentWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		w.leads("front-proxy/main")
 		rt.Kcp.ServeObjects()
 		rt.Kcp.PutIn("root/workspaces/widgets", in("tenancy.kcp.io/v1alpha1", "Workspace", map[string]any{"status": map[string]any{"phase": "Ready"}}))
-		_, err := (&run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}).Run(t.Context())
+		_, err := (&deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}).Run(t.Context())
 		require.NoError(t, err)
 		rt.Edit("PublishedResource/widgets", func(o *unstructured.Unstructured) {
 			o.Object["status"] = map[string]any{"resourceSchemaName": schemaOfWidgets}
@@ -280,7 +281,7 @@ func TestPermissionsForAgents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := newTopology(t, tc.spec)
-			desired, err := run.LoadDesired(t.Context(), top, nil, run.DesiredOptions{Now: time.Now()})
+			desired, err := deploy.LoadDesired(t.Context(), top, nil, deploy.DesiredOptions{Now: time.Now()})
 			require.NoError(t, err)
 			objects, err := desired.Objects()
 			require.NoError(t, err)

@@ -24,6 +24,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
+	"github.com/kcpctl/kcpctl/internal/engine/run/shards"
 	"github.com/kcpctl/kcpctl/internal/file/setup"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -148,7 +150,7 @@ func inWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		w := &world{top: top, rt: rt, net: &network{}, now: time.Now()}
 		w.leads("front-proxy/main")
 		k.Always("list apiexportendpointslices", endpointSlice(top.Root().VirtualWorkspaceURL+slicePath))
-		u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}
+		u := &deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}
 		_, err := u.Run(t.Context())
 		require.NoError(t, err)
 		for _, path := range []string{"/health", "/clusters/root/api", slicePath + "/clusters/*/apis"} {
@@ -380,8 +382,8 @@ func TestMovesOfAnInterruptedRun(t *testing.T) {
 				cancel()
 			}
 		}
-		move := &run.Moves{
-			Topology: w.top, Runtime: w.rt, Choice: run.Selected{Workspaces: []string{"root:team"}, To: "root"},
+		move := &shards.Moves{
+			Topology: w.top, Runtime: w.rt, Choice: shards.Selected{Workspaces: []string{"root:team"}, To: "root"},
 			Observe: func(run.Event) {}, Now: time.Now,
 		}
 		require.Error(t, move.Run(ctx))

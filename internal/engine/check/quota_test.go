@@ -11,7 +11,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 
 	"github.com/kcpctl/kcpctl/internal/engine/check"
-	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 )
 
@@ -38,7 +38,7 @@ func TestQuotaBelowItsUse(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			top := newTopology(t, "  external: {hostname: kcp.example.com}\n")
-			desired, err := run.LoadDesired(t.Context(), top, nil, run.DesiredOptions{Now: time.Now()})
+			desired, err := deploy.LoadDesired(t.Context(), top, nil, deploy.DesiredOptions{Now: time.Now()})
 			require.NoError(t, err)
 			objects, err := desired.Objects()
 			require.NoError(t, err)
@@ -85,7 +85,7 @@ func (f full) Running(context.Context) ([]string, []map[string]string, error) {
 // already.
 func TestAQuotaCountsWhatExistsOnce(t *testing.T) {
 	top := newTopology(t, "  external: {hostname: kcp.example.com}\n")
-	desired, err := run.LoadDesired(t.Context(), top, nil, run.DesiredOptions{Now: time.Now()})
+	desired, err := deploy.LoadDesired(t.Context(), top, nil, deploy.DesiredOptions{Now: time.Now()})
 	require.NoError(t, err)
 	objects, err := desired.Objects()
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/workload/apis/guard"
@@ -100,7 +101,7 @@ func inWorkloadsWorld(t *testing.T, test func(t *testing.T, w *world)) {
 		k := rt.Kcp
 		k.ServeObjects()
 		k.PutIn("root/workspaces/compute", in("tenancy.kcp.io/v1alpha1", "Workspace", map[string]any{"status": map[string]any{"phase": "Ready"}}))
-		_, err := (&run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}).Run(t.Context())
+		_, err := (&deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: w.net}).Run(t.Context())
 		require.NoError(t, err)
 
 		exported := schema.GroupResource{Group: "apps", Resource: "deployments"}

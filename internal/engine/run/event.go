@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/kcpctl/kcpctl/internal/client/ready"
-	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
@@ -104,77 +103,82 @@ type Failure struct {
 // Observer receives events, one at a time, in order.
 type Observer func(Event)
 
-// reporter sends events to an observer, also of steps and components that run concurrently.
-type reporter struct {
+// Reporter sends events to an observer, also of steps and components that run concurrently.
+type Reporter struct {
 	observe Observer
 	now     func() time.Time
 	mu      sync.Mutex
 }
 
-func newReporter(o Observer, now func() time.Time) *reporter { return &reporter{observe: o, now: now} }
+// NewReporter returns a reporter that takes the times of events from now.
+func NewReporter(o Observer, now func() time.Time) *Reporter { return &Reporter{observe: o, now: now} }
 
-func (r *reporter) emit(e Event) {
+// Emit sends an event, with its time.
+func (r *Reporter) Emit(e Event) {
 	e.Time = r.now()
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.observe(e)
 }
 
-// note emits remarks as one event.
-func (r *reporter) note(remarks ...string) {
+// Note emits remarks as one event.
+func (r *Reporter) Note(remarks ...string) {
 	if len(remarks) > 0 {
-		r.emit(Event{Scope: Note, Message: strings.Join(remarks, "\n")})
+		r.Emit(Event{Scope: Note, Message: strings.Join(remarks, "\n")})
 	}
 }
 
-func (r *reporter) step(name string, s Status, message string) {
-	r.emit(Event{Scope: Step, Name: name, Status: s, Message: message})
+// Step reports the progress of a step.
+func (r *Reporter) Step(name string, s Status, message string) {
+	r.Emit(Event{Scope: Step, Name: name, Status: s, Message: message})
 }
 
-func (r *reporter) component(id topology.ID, s Status, message string) {
-	r.emit(Event{Scope: Component, Name: string(id), Status: s, Message: message})
+// Component reports the progress of a component.
+func (r *Reporter) Component(id topology.ID, s Status, message string) {
+	r.Emit(Event{Scope: Component, Name: string(id), Status: s, Message: message})
 }
 
-// failed reports why a component is not ready, unless that is only because the user has ended the run. It returns the
+// Failed reports why a component is not ready, unless that is only because the user has ended the run. It returns the
 // error. Without one it reports nothing.
-func (r *reporter) failed(id topology.ID, err error) error {
+func (r *Reporter) Failed(id topology.ID, err error) error {
 	switch {
 	case err == nil:
 	case errors.Is(err, context.Canceled):
-		r.component(id, Interrupted, "")
+		r.Component(id, Interrupted, "")
 	default:
-		r.component(id, Failed, FirstLine(err))
+		r.Component(id, Failed, FirstLine(err))
 	}
 	return err
 }
 
-// fail reports the error of a step in the same way.
-func (r *reporter) fail(name string, err error) error {
+// Fail reports the error of a step in the same way.
+func (r *Reporter) Fail(name string, err error) error {
 	shown := err
 	if errors.Is(err, context.Canceled) {
 		if shown = clierr.Left(err); shown == nil {
-			r.step(name, Interrupted, "")
+			r.Step(name, Interrupted, "")
 			return err
 		}
 	}
-	r.emit(Event{Scope: Step, Name: name, Status: Failed, Message: FirstLine(shown), Problems: clierr.Problems(shown)})
+	r.Emit(Event{Scope: Step, Name: name, Status: Failed, Message: FirstLine(shown), Problems: clierr.Problems(shown)})
 	return err
 }
 
-// reasons joins the reasons of several concurrent waits into one message.
-type reasons struct {
+// Reasons joins the reasons of several concurrent waits into one message.
+type Reasons struct {
 	mu     sync.Mutex
 	of     map[string]string
 	last   string
 	report func(string)
 }
 
-func newReasons(report func(string)) *reasons {
-	return &reasons{of: map[string]string{}, report: report}
+// NewReasons returns reasons that call report whenever the message changes.
+func NewReasons(report func(string)) *Reasons {
+	return &Reasons{of: map[string]string{}, report: report}
 }
 
-// set sets what one of them waits for; empty once its wait has ended.
-func (r *reasons) set(name, reason string) {
+// Set sets the reason of a wait. It is empty when the wait has ended.
+func (r *Reasons) Set(name, reason string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.of[name] = reason
@@ -188,7 +192,7 @@ func (r *reasons) set(name, reason string) {
 }
 
 // message names the waits by their reasons: equal ones together, and a few of many.
-func (r *reasons) message() string {
+func (r *Reasons) message() string {
 	of := map[string][]string{}
 	for _, n := range slices.Sorted(maps.Keys(r.of)) {
 		of[r.of[n]] = append(of[r.of[n]], n)
@@ -201,7 +205,8 @@ func (r *reasons) message() string {
 	return gather.Few(parts, gather.Listed, "; ")
 }
 
-func names(ids []topology.ID) []string {
+// Names returns IDs as texts.
+func Names(ids []topology.ID) []string {
 	var out []string
 	for _, id := range ids {
 		out = append(out, string(id))
@@ -215,7 +220,8 @@ func FirstLine(err error) string {
 	return line
 }
 
-func waitMessage(s ready.State) string {
+// WaitMessage returns why a component is not ready yet.
+func WaitMessage(s ready.State) string {
 	switch {
 	case s.Reason != "":
 		return s.Reason
@@ -225,14 +231,5 @@ func waitMessage(s ready.State) string {
 	return "starting"
 }
 
-func doneMessage(s ready.State, applied []plan.Item) string {
-	switch {
-	case s.Replicas > 0 && len(applied) > 0:
-		return fmt.Sprintf("ready %d/%d", s.ReadyReplicas, s.Replicas)
-	case s.Replicas > 0:
-		return fmt.Sprintf("ready %d/%d, unchanged", s.ReadyReplicas, s.Replicas)
-	case len(applied) > 0:
-		return plan.Things(applied) + " applied"
-	}
-	return "unchanged"
-}
+// Some joins components for a sentence, at most a few of them.
+func Some(ids []topology.ID) string { return gather.Few(Names(ids), gather.Listed, ", ") }

@@ -28,8 +28,8 @@ func TestInterruptedStepReportsWhatIsLeft(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			var got []Event
-			r := newReporter(func(e Event) { got = append(got, e) }, func() time.Time { return time.Time{} })
-			require.Equal(t, tc.err, r.fail("shard", tc.err))
+			r := NewReporter(func(e Event) { got = append(got, e) }, func() time.Time { return time.Time{} })
+			require.Equal(t, tc.err, r.Fail("shard", tc.err))
 			require.Equal(t, []Event{tc.want}, got)
 		})
 	}

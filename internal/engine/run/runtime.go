@@ -1,3 +1,5 @@
+// Package run has what all runs for a setup share: the runtime that they use, its lock, the record that they read, and
+// the events that they report.
 package run
 
 import (
@@ -170,6 +172,16 @@ type Finder interface {
 type Addresser interface {
 	// Addresses returns what is assigned to components now, by their IDs.
 	Addresses(ctx context.Context, of []*topology.Component) (map[topology.ID]Assigned, error)
+}
+
+// Assigned has the addresses that a cluster has assigned to a component that is exposed.
+type Assigned struct {
+	// Hosts are the addresses of its load balancer, of its Ingress, or of the nodes, in the order of preference.
+	Hosts []string
+	// Port is the node port of its Service. 0: there is none.
+	Port int32
+	// Reason is why something is missing.
+	Reason string
 }
 
 // Heir reads the installation of kcp-operator that a setup takes over.

@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -58,7 +59,7 @@ func inAgentWorld(t *testing.T, test func(w *agentWorld)) {
 		w := &agentWorld{t, top, fakeruntime.New(t, top)}
 		w.rt.Kcp.ServeObjects()
 		w.rt.Kcp.PutIn("root/workspaces/widgets", object("tenancy.kcp.io/v1alpha1", "Workspace", "status", map[string]any{"phase": "Ready"}))
-		_, err := (&run.Up{Topology: top, Runtime: w.rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}).Run(t.Context())
+		_, err := (&deploy.Up{Topology: top, Runtime: w.rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}).Run(t.Context())
 		require.NoError(t, err)
 		for _, name := range []string{"gadgets", "widgets"} {
 			w.publish(name, "v1."+name)

@@ -11,6 +11,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
+	"github.com/kcpctl/kcpctl/internal/engine/run/shards"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
@@ -19,10 +21,10 @@ import (
 const onTheMove = "1 workspace is being moved, and may refuse requests until the moves are completed: root:a"
 
 // toRoot is a run that moves root:a to the root shard.
-func toRoot(top *topology.Topology, rt *fakeruntime.Runtime) *run.Moves {
+func toRoot(top *topology.Topology, rt *fakeruntime.Runtime) *shards.Moves {
 	rt.Command = "kcpctl move root:a --to root"
-	return &run.Moves{
-		Topology: top, Runtime: rt, Choice: run.Selected{Workspaces: []string{"root:a"}, To: "root"},
+	return &shards.Moves{
+		Topology: top, Runtime: rt, Choice: shards.Selected{Workspaces: []string{"root:a"}, To: "root"},
 		Observe: func(run.Event) {}, Now: time.Now, Timeout: time.Hour,
 	}
 }
@@ -44,7 +46,7 @@ func TestInterruptedMovesAreKnownAfterAnotherRun(t *testing.T) {
 			m.Do(func() { m.During = nil })
 			require.NotNil(t, collect(t, top, rt).LastRun)
 
-			u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
+			u := &deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
 			_, err := u.Run(t.Context())
 			require.NoError(t, err)
 			s := collect(t, top, rt)

@@ -20,6 +20,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/agentstate"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
@@ -172,7 +173,7 @@ type Options struct {
 
 // Runtime has the methods of a runtime that a status needs.
 type Runtime interface {
-	run.CompareRuntime
+	deploy.CompareRuntime
 	run.RunReader
 	run.Reacher
 	run.Prober
@@ -333,7 +334,7 @@ func (c *collector) drift(ctx context.Context) {
 	limit := max(patience, time.Duration(len(c.topology.Components))*perComponent)
 	ctx, cancel := context.WithTimeoutCause(ctx, limit, fmt.Errorf("no answer within %s", limit))
 	defer cancel()
-	p, _, err := run.Compare(ctx, c.topology, c.runtime, c.now)
+	p, _, err := deploy.Compare(ctx, c.topology, c.runtime, c.now)
 	if err != nil {
 		c.DriftProblem = err.Error()
 		return

@@ -21,6 +21,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/engine/status"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
@@ -42,7 +43,7 @@ func inWorld(t *testing.T, up bool, test func(t *testing.T, top *topology.Topolo
 		top := topologytest.Build(t, text)
 		rt := fakeruntime.New(t, top)
 		if up {
-			u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
+			u := &deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
 			_, err := u.Run(t.Context())
 			require.NoError(t, err)
 		}
@@ -327,7 +328,7 @@ func TestAClusterThatCannotBeReached(t *testing.T) {
   shards: [{name: beta, cluster: us, url: "https://beta.example.com:6443"}]
 `)
 		rt := fakeruntime.New(t, top)
-		u := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
+		u := &deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
 		_, err := u.Run(t.Context())
 		require.NoError(t, err)
 		require.True(t, collect(t, top, rt).Ready)
@@ -357,7 +358,7 @@ func TestAClusterThatCannotBeReached(t *testing.T) {
 // The run that holds the lock is named. One that has not finished is remembered, and not as long as another one runs.
 func TestRuns(t *testing.T) {
 	inWorld(t, false, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
-		up := &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
+		up := &deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}}
 		rt.On("Apply root-shard", func() error { return errors.New("boom\nand a log") })
 		_, err := up.Run(t.Context())
 		require.Error(t, err)
@@ -401,7 +402,7 @@ func TestStoppedAndNeverInstalled(t *testing.T) {
 		require.NotEmpty(t, s.URL, "the setup file has it")
 	})
 	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
-		down := &run.Down{Runtime: rt, Topology: top, Observe: func(run.Event) {}, Now: time.Now}
+		down := &deploy.Down{Runtime: rt, Topology: top, Observe: func(run.Event) {}, Now: time.Now}
 		require.NoError(t, down.Run(t.Context()))
 		s := collect(t, top, rt)
 		require.Equal(t, status.Stopped, s.State)
@@ -452,9 +453,9 @@ func TestStatusComparesTheStoreWithTheRecord(t *testing.T) {
 // A rotation that was interrupted counts the components that have what is new, until all of them have it.
 func TestInterruptedRotation(t *testing.T) {
 	inWorld(t, true, func(t *testing.T, top *topology.Topology, rt *fakeruntime.Runtime) {
-		rotate := &run.RotateCAs{Rotate: run.Rotate{
+		rotate := &deploy.RotateCAs{Rotate: deploy.Rotate{
 			Rotations: pki.Rotations{pki.RotationOf(topology.ServerCA)}, Topology: top, Store: rt.Store(), Now: time.Now,
-			Up: &run.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}},
+			Up: &deploy.Up{Topology: top, Runtime: rt, Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{}},
 		}}
 		rotate.Begin = func(title string) func() {
 			if strings.HasPrefix(title, "switch") {

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/facts"
 )
 
@@ -121,8 +122,8 @@ func TestAddressesOfAClusterAreUsed(t *testing.T) {
 	require.NoError(t, err)
 
 	balanced := f.topology.FrontProxies()[0].Object()
-	up := &run.Up{
-		Topology: f.topology, Runtime: r, Now: time.Now, Network: &noDNS{}, Options: run.UpOptions{Timeout: time.Minute},
+	up := &deploy.Up{
+		Topology: f.topology, Runtime: r, Now: time.Now, Network: &noDNS{}, Options: deploy.UpOptions{Timeout: time.Minute},
 		Observe: func(e run.Event) {
 			if e.Message == "front-proxy/main: Service/"+balanced+" has no load balancer yet" {
 				inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
@@ -152,7 +153,7 @@ func TestAddressesOfAClusterAreUsed(t *testing.T) {
 	items, err := r.Objects(t.Context())
 	require.NoError(t, err)
 	require.NoError(t, r.Delete(t.Context(), items))
-	again, err := run.KnownAddresses(t.Context(), f.runtime(f.topology), f.topology)
+	again, err := deploy.KnownAddresses(t.Context(), f.runtime(f.topology), f.topology)
 	require.NoError(t, err)
 	require.Equal(t, known, again, "they are recorded")
 	f.up(f.runtime(topology.BuildAt(f.topology.Setup, again)), run.PlanOptions{})

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/inventory"
 	"github.com/kcpctl/kcpctl/test/apiserver"
 )
@@ -179,7 +180,7 @@ func TestAPurgeContinuesWithoutANamespace(t *testing.T) {
 	endNamespace(t, r.clusters.current[1])
 	finalizeNamespace(t, r.clusters.current[1])
 	again := f.runtime(f.topology)
-	require.NoError(t, (&run.Down{Runtime: again, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
+	require.NoError(t, (&deploy.Down{Runtime: again, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
 	require.Nil(t, f.live(r, kind.Secret, r.topology.Object(topology.InventoryPart)))
 }
 
@@ -202,7 +203,7 @@ func TestAClusterWhereNothingWasAppliedYet(t *testing.T) {
 	require.NoError(t, r.Finish(t.Context(), &limited, rec, plan.Applied{}))
 	require.ErrorContains(t, r.Begin(t.Context(), p, rec), "not found", "a plan that wants something there")
 
-	require.NoError(t, (&run.Down{Runtime: f.runtime(f.topology), Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
+	require.NoError(t, (&deploy.Down{Runtime: f.runtime(f.topology), Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
 	items, err := f.runtime(f.topology).Objects(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, items)
@@ -215,7 +216,7 @@ func TestALostInstallationIsKnown(t *testing.T) {
 	r := f.runtime(f.topology)
 	f.createNamespace(r) // nothing ends one here
 	f.up(r, run.PlanOptions{})
-	require.NoError(t, (&run.Down{Runtime: r, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
+	require.NoError(t, (&deploy.Down{Runtime: r, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
 	known, err := r.Record(t.Context())
 	require.NoError(t, err)
 	require.Empty(t, known.Lost)
@@ -240,6 +241,6 @@ func TestALostInstallationIsKnown(t *testing.T) {
 	require.Empty(t, lost(known.Installation))
 
 	r = f.runtime(f.topology)
-	require.NoError(t, (&run.Down{Runtime: r, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
+	require.NoError(t, (&deploy.Down{Runtime: r, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context()))
 	require.Empty(t, lost(""))
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/lease"
 )
@@ -254,7 +255,7 @@ func TestPreflightOfAPurgeListsWhatIsMissing(t *testing.T) {
 	}, time.Minute, 50*time.Millisecond)
 
 	before := f.versions(admin)
-	err := (&run.Down{Runtime: r, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context())
+	err := (&deploy.Down{Runtime: r, Purge: true, Observe: func(run.Event) {}, Now: time.Now}).Run(t.Context())
 	require.ErrorContains(t, err, "delete leases")
 	after := f.versions(admin)
 	delete(before, "Lease")
@@ -276,7 +277,7 @@ func TestAPurgeSaysWhatStays(t *testing.T) {
 	t.Cleanup(func() { require.NoError(t, r.Close()) })
 	f.up(r, run.PlanOptions{})
 	var said []string
-	down := &run.Down{Runtime: r, Purge: true, Observe: func(e run.Event) { said = append(said, e.Message) }, Now: time.Now}
+	down := &deploy.Down{Runtime: r, Purge: true, Observe: func(e run.Event) { said = append(said, e.Message) }, Now: time.Now}
 	require.NoError(t, down.Run(t.Context()))
 	require.Equal(t, "nothing is left but the certificate authorities, which "+directory.String()+" keeps", said[len(said)-1])
 	state, err := directory.Load(context.Background())
@@ -295,7 +296,7 @@ func TestDownIsSeenByPlansFromBefore(t *testing.T) {
 	before, err := client.Get(t.Context(), name, metav1.GetOptions{})
 	require.NoError(t, err)
 	seen := false
-	down := &run.Down{Runtime: r, Now: time.Now, Observe: func(run.Event) {
+	down := &deploy.Down{Runtime: r, Now: time.Now, Observe: func(run.Event) {
 		inv, err := r.installation.inventories.Read(t.Context(), r.clusters.home)
 		seen = seen || err == nil && inv.Applying != ""
 	}}

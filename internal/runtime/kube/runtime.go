@@ -37,6 +37,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/check"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/etcds"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/facts"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/inventory"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/lease"
@@ -128,8 +129,8 @@ type Runtime struct {
 }
 
 var (
-	_ run.Runtime       = (*Runtime)(nil)
-	_ run.MemberRuntime = (*Runtime)(nil)
+	_ run.Runtime         = (*Runtime)(nil)
+	_ etcds.MemberRuntime = (*Runtime)(nil)
 )
 
 // New finds the clusters of a topology as kubectl does. It sends no request.

@@ -17,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/ports"
 	"github.com/kcpctl/kcpctl/internal/runtime/local/process"
@@ -172,7 +173,7 @@ func TestDownOnAFullDisk(t *testing.T) {
 	removal := &plan.Plan{Items: []plan.Item{{Action: plan.Delete}}}
 	require.ErrorIs(t, s.rt.Begin(t.Context(), removal, &record.Record{}), syscall.ENOSPC, "it would have to be recorded")
 
-	down := &run.Down{Runtime: s.rt, Topology: s.t, Observe: func(run.Event) {}, Now: m.clock.Now}
+	down := &deploy.Down{Runtime: s.rt, Topology: s.t, Observe: func(run.Event) {}, Now: m.clock.Now}
 	require.NoError(t, down.Run(t.Context()))
 	require.Empty(t, m.processesOf(alpha))
 }

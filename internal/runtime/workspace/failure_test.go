@@ -11,6 +11,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
 )
@@ -77,7 +78,7 @@ func TestKcpDoesNotAnswer(t *testing.T) {
 		w.below.Kcp.PutIn("root:teams/workspaces/team-b", nil)
 		silent := fakekcp.Refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "starting")
 		w.below.Kcp.Script("get logicalclusters", silent, silent)
-		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		p, _, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 		require.NoError(t, err)
 		require.ErrorContains(t, p.NoAnswer, "kcp does not answer: starting")
 		require.Equal(t, len(contents), p.Count(plan.Unknown))
@@ -104,7 +105,7 @@ func TestAShardOfFormerObjectsDoesNotAnswer(t *testing.T) {
 		require.Len(t, rec.Placed, len(contents)+1)
 
 		w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
-		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		p, _, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 		require.NoError(t, err)
 		require.ErrorContains(t, p.NoAnswer, "the shard is down")
 		require.Contains(t, unknown(p), "ClusterRoleBinding/demo:role:view in "+teamA)
@@ -126,7 +127,7 @@ func TestFormerObjectsInAWorkspaceThatIsNotReady(t *testing.T) {
 		}
 		phase("Unavailable")
 		w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
-		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		p, _, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 		require.NoError(t, err)
 		require.ErrorContains(t, p.NoAnswer, "workspace root:teams:team-a is not Ready: unavailable")
 		require.Equal(t, []string{"ClusterRoleBinding/demo:role:view in " + teamA}, unknown(p))
@@ -151,7 +152,7 @@ func TestAShardDoesNotAnswer(t *testing.T) {
 		w.mustRun(t)
 		down := fakekcp.Refuse(http.StatusBadGateway, "", "the shard is down")
 		w.below.Kcp.Script("get apibindings", down)
-		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		p, _, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 		require.NoError(t, err)
 		require.ErrorContains(t, p.NoAnswer, "the shard is down")
 		require.Equal(t, 1, p.Count(plan.Unknown))

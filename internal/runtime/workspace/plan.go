@@ -18,6 +18,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/agents"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
@@ -264,7 +265,7 @@ func (p *planner) previous(ctx context.Context, wanted []plan.Item, known []reco
 			return err
 		case cannotAnswer(ref, err), errors.As(err, new(configError)) && isService(ref.Workspace):
 			return clierr.Also(err, fmt.Sprintf("if the cluster is lost for good, remove it from spec.clusters, too, "+
-				"and run kcpctl up --%s %s", run.FlagOrphan, known[i].Component))
+				"and run kcpctl up --%s %s", agents.FlagOrphan, known[i].Component))
 		case err != nil:
 			return err
 		case live == nil || !p.owns(live) || live.GetDeletionTimestamp() != nil:

@@ -16,6 +16,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/diff"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/workspace"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakekcp"
@@ -55,7 +56,7 @@ var contents = []string{
 // world is a setup with workspaces, and the fake that runs it.
 type world struct {
 	below  *fakeruntime.Runtime
-	up     *run.Up
+	up     *deploy.Up
 	events []run.Event
 }
 
@@ -76,9 +77,9 @@ func (w *world) use(t *testing.T, spec string) {
 	w.below.Use(top)
 	rt := workspace.Wrap(w.below, top, nil, time.Now, func(note string) { t.Log(note) })
 	t.Cleanup(func() { _ = rt.Close() })
-	w.up = &run.Up{
+	w.up = &deploy.Up{
 		Topology: top, Runtime: rt, Setup: []byte(spec), Now: time.Now, Network: fakeruntime.Network{},
-		Options: run.UpOptions{Timeout: 10 * time.Minute},
+		Options: deploy.UpOptions{Timeout: 10 * time.Minute},
 		Observe: func(e run.Event) { w.events = append(w.events, e) },
 	}
 }
@@ -101,7 +102,7 @@ func (w *world) mustRun(t *testing.T) []string {
 // diff returns what diff shows.
 func (w *world) diff(t *testing.T) []string {
 	t.Helper()
-	p, drift, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+	p, drift, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 	require.NoError(t, err)
 	var out []string
 	for _, e := range diff.Entries(p, "demo", drift) {
@@ -195,7 +196,7 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 				w.below.Kcp.PutIn("root:teams/workspaces/team-b", team)
 
 				writes, err := w.run(t)
-				conflict, ok := errors.AsType[*run.ConflictError](err)
+				conflict, ok := errors.AsType[*deploy.ConflictError](err)
 				require.True(t, ok, "%v", err)
 				require.Empty(t, writes)
 				require.Len(t, conflict.Conflicts, 1)
@@ -208,7 +209,7 @@ func TestForeignObjectsAreRefused(t *testing.T) {
 					require.NoError(t, err)
 					return
 				}
-				conflict, ok = errors.AsType[*run.ConflictError](err)
+				conflict, ok = errors.AsType[*deploy.ConflictError](err)
 				require.True(t, ok, "%v", err)
 				require.Equal(t, tc.forced, conflict.Conflicts[0].Manager)
 			})
@@ -433,7 +434,7 @@ func TestTypeOfTheController(t *testing.T) {
 		w.below.Kcp.Always("GET /clusters/root:compute/apis/apiextensions.k8s.io/v1", fakekcp.Refuse(http.StatusNotFound, "NotFound", "not served yet"))
 		compare := func(workspaceType string) error {
 			w.use(t, "spec:\n  workloads: {}\n  workspaces: [{name: team, type: "+workspaceType+"}]\n")
-			_, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+			_, _, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 			return err
 		}
 		require.NoError(t, compare("root:compute:workload"))

@@ -32,7 +32,7 @@ type habit struct {
 // habits are those that reviews found most often.
 func habits() []habit {
 	return []habit{
-		{"long-lines", 137, "break the line", isLong},
+		{"long-lines", 135, "break the line", isLong},
 		{"assignments", 9, "assign independent values one at a time", isPair},
 		{"those-of", 0, "name what is meant, instead of those of, that of, those in", comment(
 			`\b([Tt]hose|[Tt]hat) (of|in|on|with|whose|which)\b`)},
