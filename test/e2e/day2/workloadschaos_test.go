@@ -57,7 +57,10 @@ func (c *chaos) twoControllers() {
 		return holder
 	}
 	first := leader()
-	second := exec.Command(os.Getenv("E2E_KCPCTL"), "controller", "--kubeconfig", c.admin, "--apis", "deployments.apps")
+	c1, err := c.Get("root:compute", framework.ClusterGVR, "", "c1")
+	require.NoError(c, err)
+	second := exec.Command(os.Getenv("E2E_KCPCTL"), "controller", "--kubeconfig", c.admin, "--apis", "deployments.apps",
+		"--setup-id", c1.GetAnnotations()[api.AnnotationSetup])
 	require.NoError(c, second.Start())
 	defer func() { _ = second.Process.Kill(); _ = second.Wait() }()
 	time.Sleep(looks)
