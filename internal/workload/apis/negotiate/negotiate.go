@@ -205,9 +205,6 @@ func widen(gr schema.GroupResource, was *published, in Input) (_ *API, why strin
 	if narrower := lost(&was.API, widened); len(narrower) > 0 {
 		return nil, "it would also become narrower: " + describe(narrower)
 	}
-	if len(lcd.Narrows(widened.Schema, was.Schema))+len(lcd.Defaults(was.Schema, widened.Schema)) == 0 {
-		return nil, ""
-	}
 	return widened, ""
 }
 
