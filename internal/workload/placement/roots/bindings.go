@@ -115,7 +115,7 @@ func (b *binder) handle(ctx context.Context, at binding) (again time.Duration, _
 	if !exists {
 		return b.bind(ctx, at, exports)
 	}
-	r, err := b.set().Resource(o.Endpoint, at.workspace, kcpapi.APIBinding.GVR())
+	r, err := b.set().Resource(o.Endpoint, at.workspace, "", kcpapi.APIBinding.GVR())
 	if err != nil {
 		return 0, err
 	}
@@ -131,7 +131,7 @@ func (b *binder) bind(ctx context.Context, at binding, exports map[string][]any)
 	if !ok || !slices.Contains(b.wanted(at.workspace, exports), at.export) {
 		return 0, nil
 	}
-	r, err := b.set().Resource(uses.Endpoint, at.workspace, kcpapi.APIBinding.GVR())
+	r, err := b.set().Resource(uses.Endpoint, at.workspace, "", kcpapi.APIBinding.GVR())
 	if err != nil {
 		return 0, err
 	}
@@ -220,7 +220,7 @@ func (b *binder) unbind(ctx context.Context, r dynamic.ResourceInterface, at bin
 		!f.set.CompleteFor([]string{o.Endpoint}, f.Published.watched()) {
 		return goneInterval, nil
 	}
-	exports, err := b.set().Resource(strings.TrimRight(b.KCP.Host, "/"), b.Workspace, kcpapi.APIExport.GVR())
+	exports, err := b.set().Resource(strings.TrimRight(b.KCP.Host, "/"), b.Workspace, "", kcpapi.APIExport.GVR())
 	if err != nil {
 		return 0, err
 	}

@@ -317,11 +317,10 @@ func (s *Scheduler) Abandon(ctx context.Context, cluster string) error {
 }
 
 func abandon(ctx context.Context, set *watch.Set, r schema.GroupVersionResource, o watch.Object) error {
-	client, err := set.Resource(o.Endpoint, watch.KeyOf(o.Unstructured).Cluster, r)
+	in, err := set.Resource(o.Endpoint, watch.KeyOf(o.Unstructured).Cluster, o.GetNamespace(), r)
 	if err != nil {
 		return err
 	}
-	in := client.Namespace(o.GetNamespace())
 	rest := slices.DeleteFunc(slices.Clone(o.GetFinalizers()), func(f string) bool { return f == api.FinalizerSyncer })
 	live, err := mergepatch.Send(ctx, in, api.ManagerController, o.GetName(), o.GetUID(),
 		map[string]any{"metadata": map[string]any{"finalizers": rest}})

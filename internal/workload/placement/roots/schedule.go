@@ -138,11 +138,10 @@ type writer struct {
 // with the watch. It returns why kcp refuses one of them, which neither delays the others nor hides an error.
 func (w *writer) write(ctx context.Context, i item, root watch.Object,
 	changes splitter.Changes) (changed bool, why refusal, _ error) {
-	r, err := w.set().Resource(root.Endpoint, i.Cluster, i.GroupVersionResource)
+	client, err := w.set().Resource(root.Endpoint, i.Cluster, i.Namespace, i.GroupVersionResource)
 	if err != nil {
 		return false, "", err
 	}
-	client := r.Namespace(i.Namespace)
 	isNew := func(leaf *unstructured.Unstructured) bool { _, exists := w.beside(i, leaf.GetName()); return !exists }
 	if slices.ContainsFunc(changes.Apply, isNew) {
 		if err := confirm(ctx, client, i, root); err != nil {
@@ -267,11 +266,11 @@ func (w *writer) writeMoves(ctx context.Context, sub *subject) error {
 }
 
 func (w *writer) patchRoot(ctx context.Context, sub *subject, content map[string]any, subresources ...string) error {
-	r, err := w.set().Resource(sub.root.Endpoint, sub.Cluster, sub.GroupVersionResource)
+	client, err := w.set().Resource(sub.root.Endpoint, sub.Cluster, sub.Namespace, sub.GroupVersionResource)
 	if err != nil {
 		return err
 	}
-	live, err := mergepatch.Send(ctx, r.Namespace(sub.Namespace), api.ManagerController, sub.Name, sub.root.GetUID(),
+	live, err := mergepatch.Send(ctx, client, api.ManagerController, sub.Name, sub.root.GetUID(),
 		content, subresources...)
 	if err != nil {
 		return err

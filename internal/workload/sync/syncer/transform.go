@@ -376,12 +376,11 @@ func (s *syncer) setFinalizers(ctx context.Context, i item, leaf watch.Object, a
 func (s *syncer) patch(
 	ctx context.Context, i item, leaf watch.Object, patch map[string]any, subresources ...string,
 ) (*unstructured.Unstructured, error) {
-	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.GroupVersionResource)
+	client, err := s.up.Resource(leaf.Endpoint, i.Cluster, i.Namespace, i.GroupVersionResource)
 	if err != nil {
 		return nil, err
 	}
-	return mergepatch.Send(ctx, client.Namespace(i.Namespace), api.ManagerSyncer, i.Name, leaf.GetUID(), patch,
-		subresources...)
+	return mergepatch.Send(ctx, client, api.ManagerSyncer, i.Name, leaf.GetUID(), patch, subresources...)
 }
 
 type outcome struct {

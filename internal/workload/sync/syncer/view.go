@@ -106,14 +106,7 @@ func (v *view) lists(r schema.GroupVersionResource) bool {
 
 // below returns a client for a resource of the physical cluster.
 func (v *view) below(r schema.GroupVersionResource, namespace string) (dynamic.ResourceInterface, error) {
-	client, err := v.down.Resource(v.physicalURL(), "", r)
-	if err != nil {
-		return nil, err
-	}
-	if namespace == "" {
-		return client, nil
-	}
-	return client.Namespace(namespace), nil
+	return v.down.Resource(v.physicalURL(), "", namespace, r)
 }
 
 // read reads an object of the physical cluster. It returns nil if there is none.

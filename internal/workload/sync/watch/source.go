@@ -329,11 +329,11 @@ func (s *Set) client(endpoint, path string) (*rest.RESTClient, error) {
 	return client, nil
 }
 
-// Resource returns a client for a resource in one logical cluster, at the endpoint that serves the object. An empty
-// cluster means a plain API server. If the set has this resource of the endpoint, it shows what is written and deleted
-// with the client before its watch does.
-func (s *Set) Resource(endpoint, cluster string,
-	r schema.GroupVersionResource) (dynamic.NamespaceableResourceInterface, error) {
+// Resource returns a client for a resource in a namespace of one logical cluster, at the endpoint that serves the
+// object. An empty cluster means a plain API server, and an empty namespace objects without one. If the set has this
+// resource of the endpoint, it shows what is written and deleted with the client before its watch does.
+func (s *Set) Resource(endpoint, cluster, namespace string,
+	r schema.GroupVersionResource) (dynamic.ResourceInterface, error) {
 	path := ""
 	if cluster != "" {
 		path = "/clusters/" + cluster
@@ -342,15 +342,14 @@ func (s *Set) Resource(endpoint, cluster string,
 	if err != nil {
 		return nil, err
 	}
-	d := dynamic.New(client)
+	in := dynamic.New(client).Resource(r).Namespace(namespace)
 	s.mu.RLock()
 	src := s.sources[Source{endpoint, r}]
 	s.mu.RUnlock()
 	if src == nil {
-		return d.Resource(r), nil
+		return in, nil
 	}
-	w := writer{ResourceInterface: d.Resource(r), source: src, selector: s.selector, cluster: cluster}
-	return namespaceable{w, d.Resource(r)}, nil
+	return writer{ResourceInterface: in, source: src, selector: s.selector, cluster: cluster, namespace: namespace}, nil
 }
 
 // item is an object of a list as the set keeps it. client-go hands it from the pages of a list to source.Replace.
@@ -495,21 +494,7 @@ func (s *source) put(k Key, h held) {
 	}
 }
 
-// namespaceable is a client for a resource whose writes its source shows before the watch does.
-type namespaceable struct {
-	writer
-	client dynamic.NamespaceableResourceInterface
-}
-
-// Namespace implements dynamic.NamespaceableResourceInterface.
-func (n namespaceable) Namespace(name string) dynamic.ResourceInterface {
-	w := n.writer
-	w.ResourceInterface = n.client.Namespace(name)
-	w.namespace = name
-	return w
-}
-
-// writer is such a client in one namespace.
+// writer is a client for a resource in a namespace. Its source shows what it writes before the watch does.
 type writer struct {
 	dynamic.ResourceInterface
 	source             *source

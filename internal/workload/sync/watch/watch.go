@@ -238,37 +238,39 @@ func (s *Set) object(src *source, h held) Object {
 
 // Get returns an object, or false if no endpoint has it.
 func (s *Set) Get(r schema.GroupVersionResource, k Key) (Object, bool) {
+	src, h := s.find(r, k)
+	if src == nil {
+		return Object{}, false
+	}
+	return s.object(src, h), true
+}
+
+// find returns an object as it is kept, and its source, which is nil if no endpoint has the object.
+func (s *Set) find(r schema.GroupVersionResource, k Key) (*source, held) {
 	for _, src := range s.of(r) {
 		if h := src.get(k); h.exists() {
-			return s.object(src, h), true
+			return src, h
 		}
 	}
-	return Object{}, false
+	return nil, held{}
 }
 
 // Has reports whether an endpoint has an object. It does not unpack it.
 func (s *Set) Has(r schema.GroupVersionResource, k Key) bool {
-	return slices.ContainsFunc(s.of(r), func(src *source) bool { return src.get(k).exists() })
+	src, _ := s.find(r, k)
+	return src != nil
 }
 
 // Class returns the class of an object, or false if no endpoint has it. It does not unpack the object.
 func (s *Set) Class(r schema.GroupVersionResource, k Key) (class string, ok bool) {
-	for _, src := range s.of(r) {
-		if h := src.get(k); h.exists() {
-			return h.class, true
-		}
-	}
-	return "", false
+	src, h := s.find(r, k)
+	return h.class, src != nil
 }
 
 // Version identifies an object with its content. It is zero if no endpoint has the object, which it does not unpack.
 func (s *Set) Version(r schema.GroupVersionResource, k Key) uint64 {
-	for _, src := range s.of(r) {
-		if h := src.get(k); h.exists() {
-			return h.version
-		}
-	}
-	return 0
+	_, h := s.find(r, k)
+	return h.version
 }
 
 // Classes returns the number of objects of a resource by class (see Options.Class). It does not unpack the objects.
