@@ -4,6 +4,7 @@ import (
 	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
+	"encoding/asn1"
 	"encoding/pem"
 	"math/big"
 	"slices"
@@ -26,10 +27,17 @@ type upper struct {
 
 func newUpper(t testing.TB, cn string, by *upper, alg v1alpha1.KeyAlgorithm) *upper {
 	t.Helper()
+	return newUpperNamed(t, pkix.Name{CommonName: cn}.ToRDNSequence(), by, alg)
+}
+
+func newUpperNamed(t testing.TB, name pkix.RDNSequence, by *upper, alg v1alpha1.KeyAlgorithm) *upper {
+	t.Helper()
+	subject, err := asn1.Marshal(name)
+	require.NoError(t, err)
 	key, err := newKey(alg)
 	require.NoError(t, err)
 	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: cn}, IsCA: true, BasicConstraintsValid: true,
+		SerialNumber: big.NewInt(1), RawSubject: subject, IsCA: true, BasicConstraintsValid: true,
 		NotBefore: now().Add(-time.Hour), NotAfter: now().Add(87600 * time.Hour),
 		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageKeyEncipherment | x509.KeyUsageCertSign,
 	}
@@ -144,6 +152,36 @@ func TestRotationOfAnIntermediateAuthority(t *testing.T) {
 	states = whole(t, tp, next, self)
 	require.NoError(t, verify(states[3].Leaves[key], root.pair.Cert, "kcp.example.com"), "a rotation to an intermediate authority")
 	require.NoError(t, verify(states[2].Leaves[key], self.CAs[topology.ServerCA].Cert, "kcp.example.com"))
+}
+
+// Who trusts only the previous authority finds the next one by the bytes of its name, whatever made it.
+func TestRotationToAnAuthorityOfAnotherTool(t *testing.T) {
+	tp, before := issued(t, "")
+	key := find(t, tp, "demo-front-proxy-main-server").Key()
+	cn := func(value any) pkix.RDNSequence {
+		return pkix.RDNSequence{{{Type: asn1.ObjectIdentifier{2, 5, 4, 3}, Value: value}}}
+	}
+	for name, subject := range map[string]pkix.RDNSequence{
+		"a name of several parts": pkix.Name{
+			CommonName: "kcp server CA", Organization: []string{"Corp"}, Country: []string{"DE"},
+		}.ToRDNSequence(),
+		"a common name as OpenSSL encodes it": cn(asn1.RawValue{Tag: asn1.TagUTF8String, Bytes: []byte("kcp server CA")}),
+		"the name of the previous one":        certOf(t, before.CAs[topology.ServerCA].Pair).Subject.ToRDNSequence(),
+	} {
+		t.Run(name, func(t *testing.T) {
+			theirs := newUpperNamed(t, subject, nil, v1alpha1.KeyECDSAP256).pair
+			r, err := RotationOf(topology.ServerCA).To(
+				&State{CAs: map[topology.CA]Authority{topology.ServerCA: {Pair: theirs}}}, now())
+			require.NoError(t, err)
+			states := whole(t, tp, r, before)
+			for i, want := range []bool{true, true, true, false} {
+				err := verify(states[i].Leaves[key], before.CAs[topology.ServerCA].Cert, "localhost")
+				require.Equal(t, want, err == nil, "who trusts only the previous authority, in state %d: %v", i, err)
+				require.NoError(t, prove(tp, states[i], now()))
+			}
+			require.NoError(t, verify(states[3].Leaves[key], theirs.Cert, "localhost"))
+		})
+	}
 }
 
 func TestAuthoritiesAboveOthersAreRefused(t *testing.T) {

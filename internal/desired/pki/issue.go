@@ -89,27 +89,25 @@ func selfSign(r request) (Pair, error) {
 	return sign(r, &x509.Certificate{IsCA: true, KeyUsage: authorityUsage, MaxPathLen: 1}, key, key, nil)
 }
 
-// crossSign signs the key of another authority, for the time in which both are valid.
+// crossSign signs the key of another authority, for the time in which both are valid. The name of that authority stays
+// byte for byte: clients look for an issuer by these bytes, so that another encoding of the same name would not do.
 func (a *authority) crossSign(other *authority) ([]byte, error) {
 	serial, err := newSerial()
 	if err != nil {
 		return nil, err
 	}
-	r := request{
-		cn: other.cert.Subject.CommonName, serial: serial, notBefore: other.cert.NotBefore,
-		notAfter: other.cert.NotAfter,
-	}
+	r := request{serial: serial, notBefore: other.cert.NotBefore, notAfter: other.cert.NotAfter}
 	if a.cert.NotAfter.Before(r.notAfter) {
 		r.notAfter = a.cert.NotAfter
 	}
 	template := &x509.Certificate{IsCA: true, KeyUsage: authorityUsage, MaxPathLenZero: true,
-		SubjectKeyId: other.cert.SubjectKeyId}
+		RawSubject: other.cert.RawSubject, SubjectKeyId: other.cert.SubjectKeyId}
 	pair, err := sign(r, template, other.key, a.key, a.cert)
 	return pair.Cert, err
 }
 
-// sign creates a certificate for a key from a template with the usages. Without the certificate of an authority the
-// result is self-signed.
+// sign creates a certificate for a key from a template with the usages. The RawSubject of the template, if it has one,
+// replaces the name of the request. Without the certificate of an authority the result is self-signed.
 func sign(r request, template *x509.Certificate, key, by crypto.Signer, ca *x509.Certificate) (Pair, error) {
 	template.SerialNumber = r.serial
 	template.Subject = pkix.Name{CommonName: r.cn, Organization: r.orgs}
