@@ -2,6 +2,8 @@ package render
 
 import (
 	"fmt"
+	"reflect"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -44,6 +46,31 @@ func (w *workload) setEtcd(c *topology.Component) {
 	}
 	w.setEtcdProbes()
 	w.setReplacement(c)
+}
+
+// keepEnvFrom lets the sources of variables that kcpctl renders come last, whatever a podTemplate has: it replaces this
+// list as a whole. A member that starts without data and without these variables would be an etcd of its own.
+func keepEnvFrom(kind topology.Kind, workload map[string]any, sources []dict) error {
+	own, err := plain(sources)
+	if err != nil {
+		return err
+	}
+	containers, _ := part(workload, "spec", "template", "spec")["containers"].([]any)
+	names := make([]string, len(containers))
+	for i := range containers {
+		names[i], _ = containers[i].(map[string]any)["name"].(string)
+	}
+	i := kind.OwnContainer(names)
+	if i < 0 {
+		return nil
+	}
+	container := containers[i].(map[string]any)
+	all, _ := container["envFrom"].([]any)
+	all = slices.DeleteFunc(all, func(theirs any) bool {
+		return slices.ContainsFunc(own.([]any), func(ours any) bool { return reflect.DeepEqual(theirs, ours) })
+	})
+	container["envFrom"] = append(all, own.([]any)...)
+	return nil
 }
 
 // setEtcdProbes sets probes that run the etcdctl of the image: the kubelet has no client certificate, and a port

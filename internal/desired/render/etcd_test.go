@@ -116,3 +116,29 @@ func TestEtcdsCanBeToldToJoin(t *testing.T) {
 		require.Empty(t, flagOf(c.Args, "initial-cluster-state"))
 	}
 }
+
+// A podTemplate replaces envFrom as a whole. A member without data that did not know the others would be an etcd of its
+// own, and ready.
+func TestMembersKnowEachOtherWhateverThePodTemplateSays(t *testing.T) {
+	for container, first := range map[string][]string{
+		"{name: etcd, envFrom: [{configMapRef: {name: tuning}}]}": {"tuning"},
+		"{name: etcd, envFrom: [{configMapRef: {name: demo-etcd-root-join, optional: true}}, {configMapRef: {name: tuning}}]}": {
+			"tuning"},
+		"{name: etcd, envFrom: null}":                                  nil,
+		"{name: sidecar, image: b, envFrom: [{secretRef: {name: s}}]}": nil,
+	} {
+		_, _, objects := rendered(t, "spec: {etcd: {managed: {replicas: 3, podTemplate: {spec: {containers: ["+container+"]}}}}}")
+		top, _, plain := rendered(t, "spec: {etcd: {managed: {replicas: 3}}}")
+		etcd := top.OfKind(topology.Etcd)[0]
+		own := func(objects []render.Object) []corev1.EnvFromSource {
+			set := etcdSet(t, objects, etcd)
+			return etcd.Kind.ContainerOf(&set.Spec.Template.Spec).EnvFrom
+		}
+		var want []corev1.EnvFromSource
+		for _, name := range first {
+			want = append(want, corev1.EnvFromSource{ConfigMapRef: &corev1.ConfigMapEnvSource{
+				LocalObjectReference: corev1.LocalObjectReference{Name: name}}})
+		}
+		require.Equal(t, append(want, own(plain)...), own(objects), container)
+	}
+}

@@ -285,6 +285,9 @@ func (b *objects) etcd(w workload) {
 	}))
 	b.disruption(w)
 	b.add(statefulSetTemplate, w, podOverlays(b.c.PodTemplates)...)
+	if b.err == nil && b.renders(statefulSetTemplate) {
+		b.err = keepEnvFrom(b.c.Kind, b.out[len(b.out)-1].Object, w.EnvFrom)
+	}
 }
 
 // disruption adds the PodDisruptionBudget of a component with several replicas.
