@@ -179,8 +179,9 @@ func (e Encryption) fingerprints() Fingerprints {
 	return f
 }
 
-// ensureEncryption creates the key of a setup that encrypts for the first time. If shards run already, of this setup or
-// of a kcp-operator, the key only decrypts at first: a replica without it could not read what others encrypt.
+// ensureEncryption creates the key of a setup that encrypts for the first time. If there is an installation already, of
+// this setup or of a kcp-operator, the key only decrypts at first: a replica without it could not read what others
+// encrypt, and what is stored must be written again.
 func (e *ensurer) ensureEncryption() {
 	wanted := e.t.Setup.Spec.Encryption
 	state := &e.result.State.Encryption
@@ -190,7 +191,7 @@ func (e *ensurer) ensureEncryption() {
 	switch {
 	case wanted == nil:
 		return
-	case state.Key == "" && !e.hasLeaf() && e.t.Setup.Spec.TakeOver == nil:
+	case state.Key == "" && e.isNew() && e.t.Setup.Spec.TakeOver == nil:
 		state.Key, state.Resources = state.newKey(wanted), wanted.Resources
 	case state.Key == "":
 		state.Key, state.Phase = state.newKey(wanted), PhaseDistribute
@@ -201,6 +202,12 @@ func (e *ensurer) ensureEncryption() {
 		state.Phase = PhaseDistribute
 	}
 	state.dial(wanted)
+}
+
+// isNew reports whether nothing of the installation exists: neither its identity nor a certificate. After down, its
+// objects are stored still, and no certificate is left.
+func (e *ensurer) isNew() bool {
+	return e.result.State.Installation.ID == "" && e.o.Installation.ID == "" && !e.hasLeaf()
 }
 
 // hasLeaf reports whether a certificate of the setup was issued before.

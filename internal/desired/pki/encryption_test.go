@@ -39,6 +39,16 @@ func TestEncryptionBegins(t *testing.T) {
 	s = advance(t, tp, EncryptionRotation{}, s)
 	require.Equal(t, Encryption{Key: first, Resources: []string{"secrets"}}, s.Encryption)
 
+	// Down leaves what is stored, and no certificate. The PKI can be lost meanwhile, and the record know the installation.
+	_, down := issued(t, plain)
+	clear(down.Leaves)
+	s = ensure(t, tp, down, now()).State
+	require.Equal(t, PhaseDistribute, EncryptionRotation{}.Phase(s))
+	require.Empty(t, s.Encryption.Resources, "what is stored is not encrypted")
+	r, err := Ensure(tp, &State{}, Options{Now: now(), Installation: down.Installation, Replace: true})
+	require.NoError(t, err)
+	require.Equal(t, PhaseDistribute, EncryptionRotation{}.Phase(r.State))
+
 	// The shards of a kcp-operator run until the setup has taken them over.
 	_, s = issued(t, secrets+"  takeOver: {rootShard: prod, uid: u1}\n")
 	require.False(t, s.Encryption.Encrypts("secrets", []string{"secrets"}))
