@@ -217,6 +217,8 @@ func unknown(name string) pki.Bundle { return pki.Bundle{Name: name, Unknown: tr
 func (m *mounted) Trusts(client topology.ID, e topology.Edge) (pki.Bundle, error) {
 	c := m.t.Component(client)
 	switch {
+	case e.Unverified:
+		return unknown("no bundle"), nil
 	case client == topology.Self || e.With == "" && e.BundleFlag == "":
 		return m.authorities[e.Trust], nil
 	case c.Kind == topology.Kubeconfig:

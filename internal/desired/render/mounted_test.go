@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
+	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/testutil/pkitest"
@@ -116,6 +117,27 @@ func TestProveKnowsWhatItCannotRead(t *testing.T) {
 	}
 	top := topologytest.BuildLocal(t, strings.Replace(elsewhere, "clusters: [{name: edge, context: edge, syncMode: Pull}]", "clusters: []", 1))
 	require.NoError(t, render.Prove(top, pkitest.Issue(t, top, now), now), "on this machine nothing presents a certificate of the user")
+}
+
+// Shards send requests for mounted workspaces to front-proxies without a look at their certificates, so that these can be
+// of any authority. The front-proxies do verify the shards.
+func TestProveOfMountsWithAnOwnCertificate(t *testing.T) {
+	spec := `spec:
+  external: {hostname: kcp.example.com}
+  featureGates: {WorkspaceMounts: true}
+  frontProxies:
+  - name: main
+    serving:
+      secret: public
+`
+	for _, ca := range []string{"", "      ca: |\n        " + indent(certificate)} {
+		top := topologytest.Build(t, spec+ca)
+		state := pkitest.Issue(t, top, now)
+		require.NoError(t, render.Prove(top, state, now))
+		mounts := pki.KeyOf(top.Root(), topology.CertMountsProxy)
+		state.Leaves[mounts] = state.Leaves[pki.KeyOf(top.Root(), topology.CertServer)]
+		require.ErrorContains(t, render.Prove(top, state, now), "front-proxy/main at https://kcp.example.com:6443 does not accept root-shard")
+	}
 }
 
 // The difference to BenchmarkAs is what the proof costs.

@@ -39,7 +39,9 @@ type connection struct {
 	// what and optional are fields of Edge. what is set where a client can dial a server of another cluster.
 	what     string
 	optional bool
-	wait     wait
+	// unverified is a field of Edge.
+	unverified bool
+	wait       wait
 }
 
 // verification is how both ends verify each other: trust is the authority whose bundle verifies the server, accept the
@@ -128,9 +130,10 @@ var connections = []connection{
 	{from: workspaces, to: shards, when: administers, target: embeddedCache, at: nearURL,
 		cert: CertClient, by: asClient,
 		kubeconfig: KubeconfigCache, context: contextCache, wait: untilStarted, what: "cache"},
-	// Requests for mounted workspaces go back to the front-proxies (kcp: pkg/server/localproxy.go).
+	// Requests for mounted workspaces go back to the front-proxies (kcp: pkg/server/localproxy.go), and shards do not
+	// verify these (kcp: pkg/server/config.go, mountProxyTransport).
 	{from: shards, to: proxies, when: (*Component).Mounts, at: mountURL, cert: CertMountsProxy, by: asProxy,
-		what: "mounted workspaces", optional: true},
+		what: "mounted workspaces", optional: true, unverified: true},
 	{from: slices.Concat(caches, shards), to: etcds, target: managedEtcd, at: baseURL, cert: CertEtcdClient, by: inEtcd,
 		bundleFlag: "etcd-cafile", allowed: (*Component).ClientHost, label: "stores", wait: untilReady},
 

@@ -107,6 +107,8 @@ type Edge struct {
 	// cluster. Optional is set if only a feature needs the connection that an installation need not use.
 	What     string
 	Optional bool
+	// Unverified is set if the clients accept every certificate of the servers.
+	Unverified bool
 }
 
 // Endpoint is an address of a component.
@@ -181,7 +183,7 @@ func (r connection) edges(t *Topology) []Edge {
 		Cert: r.cert, Trust: r.by.trust, Accept: r.by.accept, Kubeconfig: r.kubeconfig,
 		Context: r.context, Label: r.label,
 		With: cmp.Or(r.with, r.kubeconfig), BundleFlag: r.bundleFlag, PathMapping: r.pathMapping,
-		What: r.what, Optional: r.optional,
+		What: r.what, Optional: r.optional, Unverified: r.unverified,
 	}
 	var out []Edge
 	add := func(clients []ID, servers []Endpoint, allowed string) {
