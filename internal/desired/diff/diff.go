@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // Change is a value that differs. Before or After is nil if the value does not exist.
@@ -27,7 +29,8 @@ func Objects(before, after map[string]any) []Change {
 	return out
 }
 
-// strip removes the fields that the API server manages.
+// strip removes the fields that the API server manages, and the copy of the object that kubectl apply keeps in an
+// annotation: it has the values of Secrets.
 func strip(o map[string]any) map[string]any {
 	o = maps.Clone(o)
 	delete(o, "status")
@@ -35,6 +38,13 @@ func strip(o map[string]any) map[string]any {
 		m = maps.Clone(m)
 		for _, k := range []string{"managedFields", "resourceVersion", "generation", "uid", "creationTimestamp"} {
 			delete(m, k)
+		}
+		if a, ok := m["annotations"].(map[string]any); ok {
+			a = maps.Clone(a)
+			delete(a, corev1.LastAppliedConfigAnnotation)
+			if m["annotations"] = a; len(a) == 0 {
+				delete(m, "annotations")
+			}
 		}
 		o["metadata"] = m
 	}

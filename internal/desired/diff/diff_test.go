@@ -74,8 +74,13 @@ func TestSecretsAreMasked(t *testing.T) {
 	fresh, err := pki.Mint(state, pki.MintSpec{CN: "new", Orgs: []string{"team"}, Algorithm: "ECDSA-P256", Validity: time.Hour}, testutil.Start())
 	require.NoError(t, err)
 	live, want := secret(old.Cert, old.Key), secret(fresh.Cert, fresh.Key)
+	merged := want.DeepCopy()
+	for _, o := range []*unstructured.Unstructured{live, merged} { // kubectl has applied both, and keeps a copy
+		o.SetAnnotations(map[string]string{
+			"kubectl.kubernetes.io/last-applied-configuration": string(toJSON(t, o)), "note": "of the user"})
+	}
 	p := &plan.Plan{Items: []plan.Item{
-		{Ref: plan.RefOf("", live), Action: plan.Change, Live: live, Merged: want, Want: want},
+		{Ref: plan.RefOf("", live), Action: plan.Change, Live: live, Merged: merged, Want: want},
 		{Ref: plan.RefOf("", live), Action: plan.Create, Want: want},
 		{Ref: plan.RefOf("", live), Action: plan.Delete, Live: live},
 	}}
@@ -98,6 +103,14 @@ func TestSecretsAreMasked(t *testing.T) {
 		require.NotContains(t, string(shown), base64.StdEncoding.EncodeToString(pair.Key))
 		require.NotContains(t, string(shown), "PRIVATE KEY")
 	}
+	require.Contains(t, string(shown), "note: of the user")
+}
+
+func toJSON(t *testing.T, o *unstructured.Unstructured) []byte {
+	t.Helper()
+	js, err := o.MarshalJSON()
+	require.NoError(t, err)
+	return js
 }
 
 func TestAdoptedAndDrift(t *testing.T) {
