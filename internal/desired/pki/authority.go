@@ -79,7 +79,7 @@ func noKey(a *authority, what string) error {
 	return clierr.New(clierr.BadInput,
 		"put the private key of the authority into the PKI store, with kcpctl certs import, or a certificate that it "+
 			"issued; if the key is lost, run kcpctl up --replace-authorities, which creates a new authority",
-		"%s must be issued, but the PKI store has no private key of the %s CA", what, a.name)
+		"%s, but the PKI store has no private key of the %s CA", what, a.name)
 }
 
 // errExpired is the error of an authority whose certificate has expired.

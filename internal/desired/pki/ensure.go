@@ -176,7 +176,7 @@ func (e *ensurer) ensureLeaf(c Cert) (leaf, error) {
 		return l, nil
 	}
 	if a.key == nil {
-		return leaf{}, noKey(a, c.Secret)
+		return leaf{}, noKey(a, c.Secret+" must be issued, because "+l.reason)
 	}
 	serial, err := newSerial()
 	if err != nil {

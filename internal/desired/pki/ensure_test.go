@@ -2,8 +2,10 @@ package pki
 
 import (
 	"bytes"
+	"cmp"
 	"crypto/x509"
 	"encoding/pem"
+	"math/big"
 	"slices"
 	"testing"
 	"time"
@@ -230,9 +232,54 @@ func TestEnsureUsesImportedAuthorities(t *testing.T) {
 	require.Empty(t, ensure(t, tp, r.State, now()).Changes, "it verifies")
 	delete(r.State.Leaves, find(t, tp, "demo-root-client").Key())
 	_, err := Ensure(tp, r.State, Options{Now: now()})
-	require.ErrorContains(t, err, "demo-root-client must be issued, but the PKI store has no private key of the client CA")
+	require.ErrorContains(t, err, "demo-root-client must be issued, because it is missing, but the PKI store has no private key of the client CA")
 	_, err = Mint(r.State, MintSpec{CN: CNSelf, Validity: time.Hour}, now())
 	require.ErrorContains(t, err, "has no private key of the")
+}
+
+// Without the key of an authority, its certificates come from the user. Each is used while it is valid, and the error
+// says why it cannot be.
+func TestCertificatesOfAKeylessAuthority(t *testing.T) {
+	tp := topologytest.Build(t, "")
+	year := find(t, tp, "demo-root-server").Validity
+	for name, tc := range map[string]struct {
+		change func(*Cert)
+		alg    v1alpha1.KeyAlgorithm
+		at     time.Time
+		want   string
+	}{
+		"it expires soon":       {at: now().Add(24*time.Hour - year)},
+		"it is valid for years": {change: func(c *Cert) { c.Validity *= 3 }},
+		"another key":           {alg: v1alpha1.KeyRSA2048},
+		"another host": {change: func(c *Cert) { c.Hosts = append(c.Hosts, "more.example.com") },
+			want: "because its hosts changed: -more.example.com, but the PKI store has no private key of the server CA"},
+		"it has expired": {at: now().Add(-2 * year), want: "because it expired on"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			_, s := issued(t, "")
+			c := find(t, tp, "demo-root-server")
+			key, at := c.Key(), cmp.Or(tc.at, now())
+			if tc.change != nil {
+				tc.change(&c)
+			}
+			a, err := loadAuthority(s, topology.ServerCA, now())
+			require.NoError(t, err)
+			s.Leaves[key], err = a.issue(c.request(cmp.Or(tc.alg, v1alpha1.KeyECDSAP256), big.NewInt(1), at))
+			require.NoError(t, err)
+			require.Len(t, ensure(t, tp, s, now()).Changes, 1, "with the key, it is renewed")
+			keyless := s.CAs[topology.ServerCA]
+			keyless.Key = nil
+			s.CAs[topology.ServerCA] = keyless
+			r, err := Ensure(tp, s, Options{Now: now()})
+			if tc.want != "" {
+				require.ErrorContains(t, err, "demo-root-server must be issued, "+tc.want)
+				return
+			}
+			require.NoError(t, err)
+			require.Empty(t, r.Changes)
+			require.NoError(t, prove(tp, r.State, now()))
+		})
+	}
 }
 
 func TestEnsureKeepsOldServiceAccountKeys(t *testing.T) {

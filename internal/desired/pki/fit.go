@@ -12,7 +12,8 @@ import (
 )
 
 // outdated returns why an existing certificate must be renewed. The reason is empty for a certificate that is up to
-// date. It also returns when the certificate expires.
+// date. Without the private key of its authority, one that is only due is kept as long as it is valid. It also returns
+// when the certificate expires.
 func (e *ensurer) outdated(c Cert, p Pair, a *authority) (reason string, notAfter time.Time) {
 	certs, _, err := parsePair(p)
 	if err != nil {
@@ -22,11 +23,14 @@ func (e *ensurer) outdated(c Cert, p Pair, a *authority) (reason string, notAfte
 	if reason = c.differs(cert); reason != "" {
 		return reason, cert.NotAfter
 	}
-	if alg := algorithmOf(cert.PublicKey); alg != e.t.Setup.Spec.PKI.KeyAlgorithm {
+	if alg := algorithmOf(cert.PublicKey); a.key != nil && alg != e.t.Setup.Spec.PKI.KeyAlgorithm {
 		want := e.t.Setup.Spec.PKI.KeyAlgorithm
 		return fmt.Sprintf("its key algorithm is %s, and the setup file has %s", alg, want), cert.NotAfter
 	}
-	if reason = e.aged(c, cert); reason != "" {
+	if reason = e.invalid(cert); reason == "" && a.key != nil {
+		reason = e.aged(c, cert)
+	}
+	if reason != "" {
 		return reason, cert.NotAfter
 	}
 	if cert.CheckSignatureFrom(a.cert) != nil {
@@ -53,16 +57,23 @@ func (c Cert) differs(cert *x509.Certificate) string {
 	return ""
 }
 
-// aged returns why a certificate is not valid now, or not for long enough.
-func (e *ensurer) aged(c Cert, cert *x509.Certificate) string {
-	life := cert.NotAfter.Sub(cert.NotBefore)
-	window := min(e.o.RenewBefore, life/3)
+// invalid returns why a certificate is not valid now.
+func (e *ensurer) invalid(cert *x509.Certificate) string {
 	switch now := e.o.Now; {
 	case now.Before(cert.NotBefore):
 		return "it is not valid before " + cert.NotBefore.Format(time.RFC3339)
 	case now.After(cert.NotAfter):
 		return "it expired on " + cert.NotAfter.Format(time.DateOnly)
-	case now.After(cert.NotAfter.Add(-window)):
+	}
+	return ""
+}
+
+// aged returns why a certificate is not valid for long enough, or for too long.
+func (e *ensurer) aged(c Cert, cert *x509.Certificate) string {
+	life := cert.NotAfter.Sub(cert.NotBefore)
+	window := min(e.o.RenewBefore, life/3)
+	switch {
+	case e.o.Now.After(cert.NotAfter.Add(-window)):
 		return "it expires on " + cert.NotAfter.Format(time.DateOnly)
 	case life > c.Validity+backdate:
 		return fmt.Sprintf("it is valid for longer than %s", c.Validity)

@@ -146,7 +146,7 @@ func Mint(s *State, m MintSpec, now time.Time) (Pair, error) {
 		return Pair{}, err
 	}
 	if a.key == nil {
-		return Pair{}, noKey(a, "a certificate for "+m.CN)
+		return Pair{}, noKey(a, "a certificate for "+m.CN+" must be issued")
 	}
 	serial, err := newSerial()
 	if err != nil {
