@@ -13,10 +13,11 @@ import (
 const httpsPort = 443
 
 // ServicePort returns the port of the Service of a server that clients outside its cluster dial at a public port. 0:
-// they dial none. A load balancer listens on the ports of the Service, all others translate the port. Without a type,
-// an overlay may set the type of a front-proxy's Service.
-func ServicePort(k Kind, t v1alpha1.ExposeType, public int32) int32 {
-	asPublic := t == v1alpha1.ExposeLoadBalancer || k == FrontProxy && t == v1alpha1.ExposeClusterIP
+// they dial none. A load balancer listens on the ports of the Service, all others translate the port. Overlays of the
+// Service may set its type instead. Without any type, the Service of a front-proxy has the public port.
+func ServicePort(k Kind, t v1alpha1.ExposeType, overlays []v1alpha1.Overlay, public int32) int32 {
+	asPublic := t == v1alpha1.ExposeLoadBalancer || overlaid(overlays, nil) == string(v1alpha1.ExposeLoadBalancer) ||
+		k == FrontProxy && t == v1alpha1.ExposeClusterIP
 	if public != 0 && asPublic {
 		return public
 	}
@@ -30,7 +31,7 @@ func (b *builder) expose(c *Component, e v1alpha1.Expose, url string) {
 	}
 	c.Expose = e
 	public := PortOf(url)
-	c.ServicePort = ServicePort(c.Kind, e.Type, public)
+	c.ServicePort = ServicePort(c.Kind, e.Type, c.Services, public)
 	if e.Type == v1alpha1.ExposeNodePort {
 		c.NodePort = cmp.Or(e.NodePort, public)
 		if c.Assignment.Port {

@@ -171,12 +171,12 @@ func (c *Component) opened() bool {
 		list, _ := o["externalIPs"].([]any)
 		ips = ips || len(list) > 0
 	}
-	return ips || c.overlaid(string(v1alpha1.ExposeClusterIP)) != string(v1alpha1.ExposeClusterIP)
+	return ips || overlaid(c.Services, string(v1alpha1.ExposeClusterIP)) != string(v1alpha1.ExposeClusterIP)
 }
 
-// overlaid returns the type of the Service of a component, which overlays can set. kind is the one without them.
-func (c *Component) overlaid(kind any) any {
-	for _, o := range c.Services {
+// overlaid returns the type of a Service, which overlays can set. kind is the one without them.
+func overlaid(overlays []v1alpha1.Overlay, kind any) any {
+	for _, o := range overlays {
 		kind = cmp.Or(o["type"], kind)
 	}
 	return kind
@@ -184,7 +184,7 @@ func (c *Component) overlaid(kind any) any {
 
 // HasLoadBalancer reports whether the Service of a component has the type LoadBalancer.
 func (c *Component) HasLoadBalancer() bool {
-	return c.overlaid(string(c.Expose.Type)) == string(v1alpha1.ExposeLoadBalancer)
+	return overlaid(c.Services, string(c.Expose.Type)) == string(v1alpha1.ExposeLoadBalancer)
 }
 
 // Elsewhere returns the ports that a component dials outside of its namespace: of other clusters, of external etcds, of

@@ -102,6 +102,21 @@ const exposedSetup = `spec:
   - {name: plain, external: {hostname: plain.example.com, port: 443}}
 `
 
+// A load balancer listens on the ports of its Service, whether expose or an overlay asks for it.
+func TestALoadBalancerHasThePublicPort(t *testing.T) {
+	for _, text := range []string{
+		`{rootShard: {url: "https://root.example.com", expose: LoadBalancer}}`,
+		`{rootShard: {url: "https://root.example.com", service: {type: LoadBalancer}}}`,
+		`{rootShard: {url: "https://root.example.com"}, defaults: {service: {type: LoadBalancer}}}`,
+	} {
+		root := topologytest.Build(t, "spec: "+text).Root()
+		require.EqualValues(t, []int32{6443, 443}, []int32{root.Port, root.ServicePort}, text)
+		require.True(t, root.HasLoadBalancer(), text)
+	}
+	root := topologytest.Build(t, `spec: {rootShard: {url: "https://root.example.com", service: {type: NodePort}}}`).Root()
+	require.EqualValues(t, 6443, root.ServicePort, "others translate the port")
+}
+
 // What a cluster assigns is part of URLs and certificates. What it has not assigned is pending.
 func TestAssignedAddresses(t *testing.T) {
 	s := topologytest.Setup(t, `spec:

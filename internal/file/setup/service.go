@@ -23,7 +23,8 @@ type serviceFields struct{ *fields }
 // services checks the Service of every component.
 func (v *validator) services() {
 	for _, p := range v.parts {
-		v.service(p, topology.ServicePort(p.kind, p.Expose.Type, p.publicPort()))
+		overlays := []v1alpha1.Overlay{v.setup.Spec.Defaults.Service, p.Service}
+		v.service(p, topology.ServicePort(p.kind, p.Expose.Type, overlays, p.publicPort()))
 	}
 }
 
