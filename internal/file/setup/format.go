@@ -47,10 +47,10 @@ func (v *fields) port(p *field.Path, n int32) {
 }
 
 // release requires a supported kcp release. A release newer than the newest supported one is valid and gets the flags
-// of that one (see File.Notes).
+// of that one (see File.Notes). It is also a tag of images, so that it has no build metadata: +corp1.
 func (v *fields) release(p *field.Path, s string) {
 	switch _, err := version.ParseSemantic(s); {
-	case err != nil || !strings.HasPrefix(s, "v"):
+	case err != nil || !strings.HasPrefix(s, "v") || !v.matches(tagPattern, s):
 		v.invalid(p, s, "must be a kcp release such as %s", release.Default)
 	case release.Older(s, release.Oldest):
 		v.invalid(p, s, "the oldest supported release is %s, the newest one %s", release.Oldest, release.Newest)
