@@ -122,17 +122,15 @@ func (a *assembly) chartExternal(o *object) {
 			o.external.Port = chartLoadBalancerPort
 		}
 	}
-	if o.nodePort != 0 {
-		port := o.external.Port
-		if o.proxy.component.Expose.Type.Routed() {
-			port = topology.Port // clients connect to the proxy at the other one
-		}
-		o.proxy.service()["ports"] = []any{map[string]any{"port": int64(port), "nodePort": int64(o.nodePort)}}
-	}
 	if o.external.Hostname == "" {
 		o.find(Review, "externalHostname is not set, which the chart requires",
 			"set spec.external.hostname, or clients outside of the cluster cannot connect")
 		o.external = v1alpha1.External{}
+	}
+	if o.nodePort != 0 {
+		port := topology.ServicePort(topology.FrontProxy, cmp.Or(o.proxy.component.Expose.Type, v1alpha1.ExposeClusterIP),
+			[]v1alpha1.Overlay{o.proxy.component.Service}, o.external.Port)
+		o.proxy.service()["ports"] = []any{map[string]any{"port": int64(port), "nodePort": int64(o.nodePort)}}
 	}
 	a.setup.Spec.External = o.external
 }

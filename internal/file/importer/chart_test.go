@@ -1,6 +1,7 @@
 package importer
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -73,4 +74,26 @@ func TestSecurityContextsOfTheChart(t *testing.T) {
 func TestFindingsWithoutAField(t *testing.T) {
 	_, findings := valuesOf(t, "oidc: {enabled: true, clientId: kcp}\nauthentication: {configMapRef: {name: login}}")
 	require.Contains(t, findings, "authentication.configMapRef.name takes precedence over oidc")
+}
+
+// The node port belongs to the port of our Service, which is another one without an address for clients.
+func TestNodePortOfTheChart(t *testing.T) {
+	for name, tc := range map[string]struct {
+		values string
+		port   int64
+	}{
+		"without an address": {"kcpFrontProxy: {service: {type: NodePort, nodePort: 30443}}\n", 6443},
+		"with an address":    {"externalHostname: kcp.example.com\nkcpFrontProxy: {service: {type: NodePort, nodePort: 30443}}\n", 443},
+		"behind an Ingress": {"externalHostname: kcp.example.com\nkcpFrontProxy: {service: {type: NodePort, nodePort: 30443}, " +
+			"ingress: {enabled: true}}\n", 6443},
+	} {
+		t.Run(name, func(t *testing.T) {
+			r, err := Import([]Source{{Name: "values.yaml", Data: []byte(tc.values)}}, Options{Namespace: "kcp"})
+			require.NoError(t, err)
+			require.Equal(t, []any{map[string]any{"port": tc.port, "nodePort": int64(30443)}},
+				r.File.Setup.Spec.FrontProxies[0].Service["ports"])
+			require.Equal(t, tc.port == 6443 && name != "behind an Ingress",
+				strings.Contains(report(r.Findings), "externalHostname is not set"))
+		})
+	}
 }
