@@ -181,7 +181,7 @@ func (e Encryption) fingerprints() Fingerprints {
 
 // ensureEncryption creates the key of a setup that encrypts for the first time. If there is an installation already, of
 // this setup or of a kcp-operator, the key only decrypts at first: a replica without it could not read what others
-// encrypt, and what is stored must be written again.
+// encrypt, and stored objects must be written again.
 func (e *ensurer) ensureEncryption() {
 	wanted := e.t.Setup.Spec.Encryption
 	state := &e.result.State.Encryption
@@ -204,8 +204,8 @@ func (e *ensurer) ensureEncryption() {
 	state.dial(wanted)
 }
 
-// isNew reports whether nothing of the installation exists: neither its identity nor a certificate. After down, its
-// objects are stored still, and no certificate is left.
+// isNew reports whether the installation has neither an identity nor a certificate yet. Certificates alone do not tell:
+// down deletes them, and keeps what is stored.
 func (e *ensurer) isNew() bool {
 	return e.result.State.Installation.ID == "" && e.o.Installation.ID == "" && !e.hasLeaf()
 }

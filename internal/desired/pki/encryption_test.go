@@ -39,7 +39,7 @@ func TestEncryptionBegins(t *testing.T) {
 	s = advance(t, tp, EncryptionRotation{}, s)
 	require.Equal(t, Encryption{Key: first, Resources: []string{"secrets"}}, s.Encryption)
 
-	// Down leaves what is stored, and no certificate. The PKI can be lost meanwhile, and the record know the installation.
+	// down deletes the certificates, and keeps what is stored. If the PKI is lost, the record knows the installation.
 	_, down := issued(t, plain)
 	clear(down.Leaves)
 	s = ensure(t, tp, down, now()).State

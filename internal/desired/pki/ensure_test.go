@@ -238,7 +238,7 @@ func TestEnsureUsesImportedAuthorities(t *testing.T) {
 }
 
 // Without the key of an authority, its certificates come from the user. Each is used while it is valid, and the error
-// says why it cannot be.
+// has the reason for which one cannot be used.
 func TestCertificatesOfAKeylessAuthority(t *testing.T) {
 	tp := topologytest.Build(t, "")
 	year := find(t, tp, "demo-root-server").Validity

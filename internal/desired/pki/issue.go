@@ -89,8 +89,8 @@ func selfSign(r request) (Pair, error) {
 	return sign(r, &x509.Certificate{IsCA: true, KeyUsage: authorityUsage, MaxPathLen: 1}, key, key, nil)
 }
 
-// crossSign signs the key of another authority, for the time in which both are valid. The name of that authority stays
-// byte for byte: clients look for an issuer by these bytes, so that another encoding of the same name would not do.
+// crossSign signs the key of another authority, for the time in which both are valid. The certificate has exactly the
+// bytes of the name of that authority: by these, clients look for an issuer.
 func (a *authority) crossSign(other *authority) ([]byte, error) {
 	serial, err := newSerial()
 	if err != nil {

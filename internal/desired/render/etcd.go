@@ -49,7 +49,7 @@ func (w *workload) setEtcd(c *topology.Component) {
 }
 
 // keepEnvFrom lets the sources of variables that kcpctl renders come last, whatever a podTemplate has: it replaces this
-// list as a whole. A member that starts without data and without these variables would be an etcd of its own.
+// list as a whole. A member that starts without data and without these variables would form its own cluster.
 func keepEnvFrom(kind topology.Kind, workload map[string]any, sources []dict) error {
 	own, err := plain(sources)
 	if err != nil {

@@ -117,8 +117,8 @@ func TestEtcdsCanBeToldToJoin(t *testing.T) {
 	}
 }
 
-// A podTemplate replaces envFrom as a whole. A member without data that did not know the others would be an etcd of its
-// own, and ready.
+// A podTemplate replaces envFrom as a whole. A member without data that did not know the others would form its own
+// cluster, and be ready.
 func TestMembersKnowEachOtherWhateverThePodTemplateSays(t *testing.T) {
 	for container, first := range map[string][]string{
 		"{name: etcd, envFrom: [{configMapRef: {name: tuning}}]}": {"tuning"},

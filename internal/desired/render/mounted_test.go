@@ -119,8 +119,8 @@ func TestProveKnowsWhatItCannotRead(t *testing.T) {
 	require.NoError(t, render.Prove(top, pkitest.Issue(t, top, now), now), "on this machine nothing presents a certificate of the user")
 }
 
-// Shards send requests for mounted workspaces to front-proxies without a look at their certificates, so that these can be
-// of any authority. The front-proxies do verify the shards.
+// Shards send requests for mounted workspaces to front-proxies, and do not verify their certificates. The front-proxies
+// verify the shards.
 func TestProveOfMountsWithAnOwnCertificate(t *testing.T) {
 	spec := `spec:
   external: {hostname: kcp.example.com}

@@ -128,8 +128,9 @@ func (a *assembly) chartExternal(o *object) {
 		o.external = v1alpha1.External{}
 	}
 	if o.nodePort != 0 {
-		port := topology.ServicePort(topology.FrontProxy, cmp.Or(o.proxy.component.Expose.Type, v1alpha1.ExposeClusterIP),
-			[]v1alpha1.Overlay{o.proxy.component.Service}, o.external.Port)
+		c := o.proxy.component
+		port := topology.ServicePort(topology.FrontProxy, cmp.Or(c.Expose.Type, v1alpha1.ExposeClusterIP),
+			[]v1alpha1.Overlay{c.Service}, o.external.Port)
 		o.proxy.service()["ports"] = []any{map[string]any{"port": int64(port), "nodePort": int64(o.nodePort)}}
 	}
 	a.setup.Spec.External = o.external
