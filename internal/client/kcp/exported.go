@@ -40,8 +40,9 @@ func (e Exported) String() string {
 }
 
 // Exported returns the objects of an API of an APIExport in all workspaces of a shard. The client's server is the one
-// that serves the shard's virtual workspaces, and path is the path of the shard's URL in the APIExportEndpointSlice. An
-// API that is not served there has no objects. It needs system:masters.
+// that serves the shard's virtual workspaces, and path is the path of the shard's URL in the APIExportEndpointSlice. It
+// fails with ErrNotServed if the API is not served there: either the APIExport does not have it, or not yet, because a
+// server is ready before it knows the APIExports (kcp: pkg/virtual/apiexport/builder). It needs system:masters.
 func (c *Client) Exported(ctx context.Context, path string, r schema.GroupResource) ([]Exported, error) {
 	var out []Exported
 	err := c.EachExported(ctx, path, r, func(resource schema.GroupVersionResource, o *unstructured.Unstructured) {
@@ -58,21 +59,24 @@ func (c *Client) EachExported(
 	return c.eachAt(ctx, strings.TrimSuffix(path, "/")+"/clusters/"+wildcard, r, do)
 }
 
-// eachAt calls do for each object of an API that is served at a path.
+// eachAt calls do for each object of an API at a path. It fails with ErrNotServed if the API is not served there.
 func (c *Client) eachAt(
 	ctx context.Context, path string, r schema.GroupResource,
 	do func(schema.GroupVersionResource, *unstructured.Unstructured),
 ) error {
 	version, err := c.servedVersion(ctx, path, r.Group)
-	if err != nil || version == "" {
+	if err != nil {
 		return err
+	}
+	if version == "" {
+		return fmt.Errorf("list %s: %w", r, ErrNotServed)
 	}
 	resource := r.WithVersion(version)
 	objects := c.at(path).Resource(resource)
 	for options := (metav1.ListOptions{Limit: cachePage}); ; {
 		list, err := objects.List(ctx, options)
 		if apierrors.IsNotFound(err) {
-			return nil
+			err = ErrNotServed
 		}
 		if err != nil {
 			return fmt.Errorf("list %s: %w", r, err)
@@ -105,8 +109,9 @@ func (c *Client) Consumers(ctx context.Context, export *unstructured.Unstructure
 	return out, err
 }
 
-// ObjectsIn returns the objects of a resource in some logical clusters of the client's server, which is a shard. It
-// needs system:masters.
+// ObjectsIn returns the objects of a resource in some logical clusters of the client's server, which is a shard. A
+// logical cluster that does not serve the resource has none: a shard that is ready knows its APIs. It needs
+// system:masters.
 func (c *Client) ObjectsIn(ctx context.Context, clusters []string, r schema.GroupResource) ([]Exported, error) {
 	var out []Exported
 	add := func(resource schema.GroupVersionResource, o *unstructured.Unstructured) {
@@ -122,7 +127,7 @@ func (c *Client) ObjectsIn(ctx context.Context, clusters []string, r schema.Grou
 		return out, err
 	}
 	for _, name := range clusters {
-		if err := c.eachAt(ctx, "/clusters/"+name, r, add); err != nil {
+		if err := c.eachAt(ctx, "/clusters/"+name, r, add); err != nil && !errors.Is(err, ErrNotServed) {
 			return nil, err
 		}
 	}
@@ -184,7 +189,7 @@ func (c *Client) ReleaseExported(ctx context.Context, path string, e Exported, f
 }
 
 // Objects returns the objects at a place, which has no name, that match a label selector. A workspace that does not
-// exist, or does not serve the kind, has no objects.
+// exist, or does not serve the kind, has no objects. It fails if the workspace does not serve a kind that all serve.
 func (c *Client) Objects(ctx context.Context, p plan.Ref, selector string) ([]unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if err == nil {
@@ -193,7 +198,7 @@ func (c *Client) Objects(ctx context.Context, p plan.Ref, selector string) ([]un
 			return list.Items, nil
 		}
 	}
-	if apierrors.IsNotFound(err) || errors.Is(err, ErrNotServed) {
+	if isMissing(err) || errors.Is(err, ErrNotServed) {
 		return nil, nil
 	}
 	return nil, fmt.Errorf("list objects of kind %s in %s: %w", p.Kind, p.Workspace, err)

@@ -42,7 +42,9 @@ func clusterScoped(k schema.GroupKind) (resource string, ok bool) {
 	return "", false
 }
 
-// Object returns an object in a workspace, or nil if it does not exist.
+// Object returns an object in a workspace, or nil if it does not exist, or the workspace does not serve its kind. It
+// fails if the workspace does not serve a kind that all serve: a server that has just started does not, and may have
+// the object.
 func (c *Client) Object(ctx context.Context, p plan.Ref) (*unstructured.Unstructured, error) {
 	client, err := c.resource(ctx, p)
 	if errors.Is(err, ErrNotServed) {
@@ -52,11 +54,14 @@ func (c *Client) Object(ctx context.Context, p plan.Ref) (*unstructured.Unstruct
 		return nil, err
 	}
 	o, err := client.Get(ctx, p.Name, metav1.GetOptions{})
-	if apierrors.IsNotFound(err) {
+	if isMissing(err) {
 		return nil, nil
 	}
 	return o, err
 }
+
+// isMissing reports whether an object does not exist in an API that is served.
+func isMissing(err error) bool { return apierrors.IsNotFound(err) && !LacksAPI(err) }
 
 // ApplyObject applies an object to a workspace by server-side apply, and returns the result. With dryRun nothing is
 // written. With force it takes over fields that other managers own.

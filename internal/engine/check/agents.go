@@ -2,6 +2,7 @@ package check
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"time"
@@ -213,8 +214,12 @@ func agentCleansUp(ctx context.Context, s *Subject, a *agentstate.Agent, e agent
 		return err
 	}
 	var stuck []string
-	for _, r := range slices.Concat(agentstate.Resources(export), agent.RelatedOfConsumers(&a.Agent.Agent)) {
+	own := agentstate.Resources(export)
+	for _, r := range slices.Concat(own, agent.RelatedOfConsumers(&a.Agent.Agent)) {
 		all, err := client.Exported(ctx, e.URL.Path, r)
+		if errors.Is(err, kcp.ErrNotServed) && !slices.Contains(own, r) { // not claimed yet
+			continue
+		}
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package compute
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -68,7 +69,7 @@ func (w *Workspace) EachObject(
 		err = client.EachExported(ctx, e.URL.Path, gr,
 			func(_ schema.GroupVersionResource, o *unstructured.Unstructured) { do(o) })
 		client.Close()
-		if err != nil {
+		if err != nil && !errors.Is(err, kcp.ErrNotServed) { // as an API that is no longer published
 			return clierr.New(clierr.Failed, "make the shard reachable, and rerun the command", "%s: %w",
 				e.Shard.ID(), err)
 		}

@@ -116,6 +116,21 @@ func TestAShardOfFormerObjectsDoesNotAnswer(t *testing.T) {
 	})
 }
 
+// A shard that has just started does not serve all APIs: what is below a Workspace that it does not show stays recorded.
+func TestFormerObjectsOnAShardThatHasJustStarted(t *testing.T) {
+	inWorld(t, teams, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
+		w.below.Kcp.Always("get workspaces", fakekcp.Answer{Code: http.StatusNotFound, Body: "404 page not found"})
+		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		require.NoError(t, err)
+		require.ErrorContains(t, p.NoAnswer, "kcp does not serve tenancy.kcp.io")
+		require.Contains(t, unknown(p), "ClusterRoleBinding/demo:role:view in "+teamA)
+		w.below.Kcp.Never("get workspaces")
+		require.Equal(t, []string{"delete " + teamA + "/clusterrolebindings/demo:role:view"}, filter(w.mustRun(t), "delete"))
+	})
+}
+
 // A workspace that is not Ready does not show what it has.
 func TestFormerObjectsInAWorkspaceThatIsNotReady(t *testing.T) {
 	inWorld(t, teams, func(t *testing.T, w *world) {

@@ -13,6 +13,7 @@ import (
 
 	"github.com/kcpctl/kcpctl/internal/api/v1alpha1"
 	api "github.com/kcpctl/kcpctl/internal/api/workloads"
+	"github.com/kcpctl/kcpctl/internal/client/kcp"
 	"github.com/kcpctl/kcpctl/internal/desired/kubeconfig"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -169,13 +170,14 @@ func has(place string, known []record.Placed) bool {
 }
 
 // shardDown reports whether an object is in a workspace whose shard does not answer: front-proxies do instead of it
-// (kcp: pkg/proxy/metrics). up starts its process again, so that must not prevent it.
+// (kcp: pkg/proxy/metrics). up starts its process again, so that must not prevent it. A shard that has just started
+// does not serve all APIs.
 func shardDown(ref plan.Ref, err error) bool {
 	if _, physical := topology.IsPhysical(ref.Workspace); physical {
 		return false
 	}
 	var status apierrors.APIStatus
-	return errors.As(err, &status) && status.Status().Code >= 500
+	return errors.As(err, &status) && status.Status().Code >= 500 || kcp.LacksAPI(err)
 }
 
 // issuing is the content of a Secret in a plan that will issue it.

@@ -23,12 +23,15 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/gather"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // askTime is how long kcp may take to list the objects of the APIs of an agent. releaseTime is how long it may take to
-// list and change the objects that lose its finalizer: no user waits for an answer then.
+// list and change the objects that lose its finalizer: no user waits for an answer then. serveTime is how long a server
+// may take to serve an API of an APIExport.
 const (
 	askTime     = 30 * time.Second
+	serveTime   = 20 * time.Second
 	releaseTime = 10 * time.Minute
 	// releaseTries is how often objects are listed if they change before they lose the finalizer.
 	releaseTries = 3
@@ -146,11 +149,11 @@ func (x *Withdrawer) ask(ctx context.Context, e record.Agent, resources []schema
 		return nil, err
 	}
 	defer proxy.Close()
+	export, err := readOf(ctx, proxy, e, kcpapi.APIExport.GroupVersionKind)
+	if err != nil {
+		return nil, err
+	}
 	if all {
-		export, err := readOf(ctx, proxy, e, kcpapi.APIExport.GroupVersionKind)
-		if err != nil {
-			return nil, err
-		}
 		resources = union(resources, agentstate.Resources(export))
 	}
 	slice, err := readOf(ctx, proxy, e, kcpapi.APIExportEndpointSlice.GroupVersionKind)
@@ -159,7 +162,7 @@ func (x *Withdrawer) ask(ctx context.Context, e record.Agent, resources []schema
 	}
 	var out []usedObject
 	for _, at := range agentstate.EndpointsOf(slice, x.Topology) {
-		found, err := x.onShard(ctx, at, resources)
+		found, err := x.onShard(ctx, at, export, resources)
 		if err != nil {
 			return nil, err
 		}
@@ -193,8 +196,8 @@ func union(a, b []schema.GroupResource) []schema.GroupResource {
 	return out
 }
 
-// onShard returns the objects of resources on the shard with an endpoint.
-func (x *Withdrawer) onShard(ctx context.Context, at agentstate.Endpoint,
+// onShard returns the objects of resources on the shard with an endpoint of an APIExport.
+func (x *Withdrawer) onShard(ctx context.Context, at agentstate.Endpoint, export *unstructured.Unstructured,
 	resources []schema.GroupResource) ([]usedObject, error) {
 	if at.Shard == nil {
 		return nil, fmt.Errorf("no shard of the setup serves %s", at.URL)
@@ -207,7 +210,7 @@ func (x *Withdrawer) onShard(ctx context.Context, at agentstate.Endpoint,
 	defer client.Close()
 	var out []usedObject
 	for _, r := range resources {
-		found, err := client.Exported(ctx, at.URL.Path, r)
+		found, err := exportedAt(ctx, client, at.URL.Path, export, r)
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", server.ID(), err)
 		}
@@ -220,6 +223,29 @@ func (x *Withdrawer) onShard(ctx context.Context, at agentstate.Endpoint,
 		return nil, nil
 	}
 	return out, x.name(ctx, at.Shard, out)
+}
+
+// exportedAt returns the objects of a resource at an endpoint of an APIExport. One that the APIExport neither provides
+// nor claims has none. It waits until the others are served: a server that has just started is ready before it knows
+// its APIExports, and does not show their objects until then.
+func exportedAt(ctx context.Context, client *kcp.Client, path string, export *unstructured.Unstructured,
+	r schema.GroupResource) (found []kcp.Exported, err error) {
+	has := slices.Contains(agentstate.Resources(export), r) ||
+		slices.ContainsFunc(kcp.Asked(export), func(c kcp.Claim) bool { return c.GroupResource == r })
+	limited, cancel := context.WithTimeoutCause(ctx, serveTime, fmt.Errorf("not served after %s", serveTime))
+	defer cancel()
+	for {
+		found, err = client.Exported(ctx, path, r)
+		if !errors.Is(err, kcp.ErrNotServed) {
+			return found, err
+		}
+		if !has {
+			return nil, nil
+		}
+		if late := poll.Pause(limited, time.Second); late != nil {
+			return nil, fmt.Errorf("%w: %w", late, err)
+		}
+	}
 }
 
 // name replaces the names of logical clusters by the paths of their workspaces.
