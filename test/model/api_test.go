@@ -344,7 +344,7 @@ func (d discovery) RoundTrip(r *http.Request) (*http.Response, error) {
 	if err := d.s.read(r.Context(), d.c); err != nil {
 		return nil, err
 	}
-	list := apidiscovery.APIGroupDiscoveryList{}
+	list := apidiscovery.APIGroupDiscoveryList{TypeMeta: metav1.TypeMeta{Kind: "APIGroupDiscoveryList"}}
 	for group, resources := range map[string][]string{
 		"": {secrets, configMaps, "services", claims}, "apps": {statefulSets, deployments}, "coordination.k8s.io": {leases},
 	} {

@@ -12,6 +12,7 @@ import (
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/runtime/schema"
 
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
@@ -51,8 +52,11 @@ func isStandard(o *unstructured.Unstructured) bool {
 	return o.GetDeletionTimestamp() != nil || len(o.GetOwnerReferences()) > 0
 }
 
-// discoveryFormat requests discovery with the resources of all groups in one answer.
-var discoveryFormat = map[string]string{"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"}
+// discoveryKind is the kind of a discovery with the resources of all groups in one answer.
+const discoveryKind = "APIGroupDiscoveryList"
+
+// discoveryFormat requests this kind. Servers that do not know it answer with another one.
+var discoveryFormat = map[string]string{"Accept": "application/json;g=apidiscovery.k8s.io;v=v2;as=" + discoveryKind}
 
 // derivedKinds are those that Kubernetes derives from other objects. Losing them loses nothing.
 var derivedKinds = []string{"Event", "Endpoints", "EndpointSlice", "PodMetrics"}
@@ -69,22 +73,45 @@ func (c *Client) listable(ctx context.Context) ([]schema.GroupVersionResource, e
 		if err := json.Unmarshal(raw, &groups); err != nil {
 			return nil, fmt.Errorf("read %s (%s): %w", path, c.Where(), err)
 		}
-		for _, g := range groups.Items {
-			if len(g.Versions) > 0 { // the first is the preferred one
-				out = append(out, listableIn(g.Name, &g.Versions[0])...)
+		if groups.Kind != discoveryKind {
+			return nil, c.unknownResources(fmt.Errorf("%s is of kind %q, and not %s", path, groups.Kind, discoveryKind))
+		}
+		for i := range groups.Items {
+			found, err := listableIn(&groups.Items[i])
+			if err != nil {
+				return nil, c.unknownResources(err)
 			}
+			out = append(out, found...)
 		}
 	}
 	return out, nil
 }
 
-func listableIn(group string, v *apidiscovery.APIVersionDiscovery) []schema.GroupVersionResource {
+// unknownResources is the error for a cluster that does not say which resources it has.
+func (c *Client) unknownResources(why error) error {
+	return clierr.New(clierr.Failed,
+		"see kubectl get apiservices, and make the APIs available or delete their APIService; then run the command again",
+		"which objects are in a namespace is not known: %w (%s)", why, c.Where())
+}
+
+// listableIn returns the namespaced resources of a group that can be listed, each in the first version that has it: no
+// version needs to have all resources.
+func listableIn(g *apidiscovery.APIGroupDiscovery) ([]schema.GroupVersionResource, error) {
 	var out []schema.GroupVersionResource
-	for _, res := range v.Resources {
-		derived := res.ResponseKind != nil && slices.Contains(derivedKinds, res.ResponseKind.Kind)
-		if res.Scope == apidiscovery.ScopeNamespace && slices.Contains(res.Verbs, "list") && !derived {
-			out = append(out, schema.GroupVersionResource{Group: group, Version: v.Version, Resource: res.Resource})
+	seen := map[string]bool{}
+	for _, v := range g.Versions {
+		if v.Freshness == apidiscovery.DiscoveryFreshnessStale { // its server does not answer
+			return nil, fmt.Errorf("the API %s/%s is not available", g.Name, v.Version)
+		}
+		for _, res := range v.Resources {
+			derived := res.ResponseKind != nil && slices.Contains(derivedKinds, res.ResponseKind.Kind)
+			if res.Scope != apidiscovery.ScopeNamespace || !slices.Contains(res.Verbs, "list") || derived ||
+				seen[res.Resource] {
+				continue
+			}
+			seen[res.Resource] = true
+			out = append(out, schema.GroupVersionResource{Group: g.Name, Version: v.Version, Resource: res.Resource})
 		}
 	}
-	return out
+	return out, nil
 }

@@ -109,8 +109,8 @@ func (c *Client) Consumers(ctx context.Context, export *unstructured.Unstructure
 	return out, err
 }
 
-// ObjectsIn returns the objects of a resource in some logical clusters of the client's server, which is a shard. A
-// logical cluster that does not serve the resource has none: a shard that is ready knows its APIs. It needs
+// ObjectsIn returns the objects of a resource in some logical clusters of the client's server, which is a shard. It
+// skips logical clusters that do not serve the resource: a shard that is ready knows its APIs. It needs
 // system:masters.
 func (c *Client) ObjectsIn(ctx context.Context, clusters []string, r schema.GroupResource) ([]Exported, error) {
 	var out []Exported

@@ -225,9 +225,9 @@ func (x *Withdrawer) onShard(ctx context.Context, at agentstate.Endpoint, export
 	return out, x.name(ctx, at.Shard, out)
 }
 
-// exportedAt returns the objects of a resource at an endpoint of an APIExport. One that the APIExport neither provides
-// nor claims has none. It waits until the others are served: a server that has just started is ready before it knows
-// its APIExports, and does not show their objects until then.
+// exportedAt returns the objects of a resource at an endpoint of an APIExport. A resource that the APIExport neither
+// provides nor claims is not served. It waits until the others are: a server that has just started is ready before it
+// knows its APIExports, and does not show their objects until then.
 func exportedAt(ctx context.Context, client *kcp.Client, path string, export *unstructured.Unstructured,
 	r schema.GroupResource) (found []kcp.Exported, err error) {
 	has := slices.Contains(agentstate.Resources(export), r) ||
