@@ -3,6 +3,7 @@ package local
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
@@ -57,6 +58,45 @@ func (l *Layout) checkHidden(ctx context.Context) error {
 		}
 	}
 	return err
+}
+
+// elsewhere is the reason of a component whose process has its data in another file than the next one would.
+const elsewhere = "its database was moved to another disk, or replaced, while it runs"
+
+// usesOther reports whether a process that was ready does not have the database of the workload open, so that it has
+// another file open: its directory was copied to another disk and deleted, or an earlier copy was put in its place.
+func (l *Layout) usesOther(w *workload, rec *processRecord) bool {
+	if w.etcdDir() == "" || rec == nil || rec.Hash != w.hash {
+		return false
+	}
+	f, err := lockDatabase(l.database(w.name))
+	if err != nil { // it has it open, or there is none
+		return false
+	}
+	_ = f.Close()
+	return rec.Alive()
+}
+
+// checkElsewhere fails if a process has another database open than the one in the state directory: it is the only one
+// that has the latest data, so nothing may stop it.
+func (s *supervisor) checkElsewhere(ctx context.Context) error {
+	all, err := s.layout.workloads()
+	if err != nil {
+		return err
+	}
+	for id, w := range all {
+		_, rec, err := s.layout.locate(w)
+		if err != nil {
+			return err
+		}
+		// Before it is ready, it may not have opened the database yet.
+		if s.layout.usesOther(w, rec) && s.isReady(ctx, w) && s.layout.usesOther(w, rec) {
+			return clierr.New(clierr.Failed, fmt.Sprintf("run kcpctl backup create, which saves what the process has; "+
+				"then stop it with kill %d, run kcpctl up, and restore the backup", rec.PID),
+				"%s: %s, and %s is older; nothing was changed", id, elsewhere, s.layout.database(w.name))
+		}
+	}
+	return nil
 }
 
 // runsHere reports whether kcpctl sees the process of an object.

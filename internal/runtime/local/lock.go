@@ -140,6 +140,9 @@ func (r *Runtime) lockExisting(ctx context.Context) (unlock func(), err error) {
 	if err == nil {
 		err = r.layout.checkHidden(ctx)
 	}
+	if err == nil {
+		err = r.supervisor.checkElsewhere(ctx)
+	}
 	if err != nil {
 		_ = f.Close()
 		return nil, err

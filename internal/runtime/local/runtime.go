@@ -289,7 +289,16 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		s.Unexamined, s.Reason = true, err.Error()
 		return s, nil
 	}
-	if s.Reason = r.prober.unready(ctx, c.Kind, c.Port); s.Reason == "" {
+	if s.Reason = r.prober.unready(ctx, c.Kind, c.Port); s.Reason != "" {
+		return s, nil
+	}
+	w, err := r.layout.workloadOf(c)
+	if err != nil {
+		return ready.State{}, err
+	}
+	if w != nil && r.layout.usesOther(w, o.processRecord) {
+		s.Reason, s.Stuck = elsewhere+": run kcpctl backup create before it stops", true
+	} else {
 		s.Ready = true
 		s.ReadyReplicas = 1
 	}

@@ -2,6 +2,7 @@ package local
 
 import (
 	"context"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -27,7 +28,35 @@ func openDatabase(t *testing.T, l *Layout) (closed func()) {
 	f, err := filelock.Open(path, os.O_RDWR|os.O_CREATE, 0o600)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = f.Close() })
-	return func() { require.NoError(t, f.Close()) }
+	return func() {
+		require.NoError(t, os.Remove(path)) // the fake does not open it
+		require.NoError(t, f.Close())
+	}
+}
+
+// A state directory that was moved to another disk while kcp runs has a copy of its database. The process has the data.
+func TestDataOfAProcessThatWasMoved(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	openDatabase(t, m.layout())
+	m.open(file()).lock()()
+
+	path := m.layout().database(alpha)
+	require.NoError(t, os.WriteFile(path+".copy", nil, 0o600))
+	require.NoError(t, os.Rename(path+".copy", path))
+	s := m.open(file())
+	_, _, err := s.rt.Lock(t.Context())
+	require.EqualError(t, err, "shard/alpha: "+elsewhere+", and "+path+" is older; nothing was changed")
+	pid := m.pids()[alpha]
+	require.Contains(t, clierr.Hint(err), fmt.Sprintf("then stop it with kill %d", pid))
+	st, err := s.rt.State(t.Context(), s.t.Component("shard/alpha"))
+	require.NoError(t, err)
+	require.Contains(t, st.Reason, elsewhere)
+	require.Error(t, s.rt.End(t.Context(), false))
+
+	kill(t, pid)
+	m.open(file()).lock()()
+	require.NoError(t, os.Remove(path))
 }
 
 // A process in another container has its data in the same directory: it is neither replaced, nor is its data deleted.
