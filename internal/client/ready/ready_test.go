@@ -295,6 +295,38 @@ status: `+status)
 	}
 }
 
+// For Kubernetes, a StatefulSet is complete as far as its strategy permits.
+func TestStateOfARolloutThatOthersStopped(t *testing.T) {
+	for name, tc := range map[string]struct{ kind, spec, updated, reason, next string }{
+		"by a partition": {
+			"StatefulSet", `{replicas: 3, updateStrategy: {type: RollingUpdate, rollingUpdate: {partition: 2}}}`, "1",
+			"1/3 updated: its updateStrategy has the partition 2, not by kcpctl", "kubectl patch statefulset/demo -n kcp",
+		},
+		"not yet": {"StatefulSet", `{replicas: 3, updateStrategy: {rollingUpdate: {partition: 2}}}`, "0", "0/3 updated", ""},
+		"to delete pods": {
+			"StatefulSet", `{replicas: 3, updateStrategy: {type: OnDelete}}`, "0", "0/3 updated: its updateStrategy is OnDelete, not by kcpctl",
+			"kubectl patch statefulset/demo -n kcp",
+		},
+		"by a pause":                       {"Deployment", `{replicas: 3, paused: true}`, "0", "0/3 updated: its rollout is paused, not by kcpctl", "kubectl rollout resume deployment/demo -n kcp"},
+		"when all was updated":             {"StatefulSet", `{replicas: 3, updateStrategy: {type: OnDelete}}`, "3", "", ""},
+		"when all was updated (partition)": {"StatefulSet", `{replicas: 3, updateStrategy: {rollingUpdate: {partition: 3}}}`, "3", "", ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := &Workload{Object: object[unstructured.Unstructured](t, `
+apiVersion: apps/v1
+kind: `+tc.kind+`
+metadata: {name: demo, namespace: kcp, generation: 1}
+spec: `+tc.spec+`
+status: {observedGeneration: 1, replicas: 3, readyReplicas: 3, availableReplicas: 3, updatedReplicas: `+tc.updated+`}`)}
+			s, _ := w.State(testutil.Start())
+			require.Equal(t, tc.reason, s.Reason)
+			require.Equal(t, tc.reason == "", s.Ready)
+			require.Equal(t, tc.next != "", s.Stuck)
+			require.Contains(t, s.Next, tc.next)
+		})
+	}
+}
+
 func TestStateOfNothing(t *testing.T) {
 	s, crash := (&Workload{}).State(testutil.Start())
 	require.Equal(t, State{Reason: "does not exist"}, s)

@@ -52,6 +52,7 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 			s.Version = version(p)
 		}
 	}
+	halted, next := w.halted(s.Replicas)
 	result, err := status.Compute(w.Object)
 	switch {
 	case err != nil:
@@ -63,13 +64,16 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 	case s.Replicas == 0 && w.Wanted > 0:
 		w.stopped(&s)
 		return s, nil
-	case result.Status == status.CurrentStatus && w.available() >= int64(s.Replicas):
+	case result.Status == status.CurrentStatus && w.available() >= int64(s.Replicas) && halted == "":
 		s.Ready = true
 		s.ReadyReplicas = s.Replicas
 		return s, nil
 	}
 	p := w.worst(pods, now)
 	s.Reason, s.Stuck = w.explain(s, p), p.stuck
+	if halted != "" && p.rank == rankNone {
+		s.Reason, s.Stuck, s.Next = halted, true, next
+	}
 	if p.detail != "" {
 		s.Detail = []string{p.detail}
 	}
@@ -88,6 +92,33 @@ func (w *Workload) stopped(s *State) {
 	}
 	s.Reason = fmt.Sprintf("0 of %d replicas: %s was scaled to 0, not by kcpctl", w.Wanted, what)
 	s.Next = "kcpctl up"
+}
+
+// halted returns why others have stopped the rollout before all pods are updated, and the command that continues it. For
+// Kubernetes, such a StatefulSet is complete. Without such a reason, it returns nothing.
+func (w *Workload) halted(replicas int32) (why, next string) {
+	updated := w.number(0, "status", "updatedReplicas")
+	if updated >= int64(replicas) || w.number(0, "status", "observedGeneration") < w.Object.GetGeneration() {
+		return "", ""
+	}
+	name, namespace := w.Object.GetName(), w.Object.GetNamespace()
+	continues := fmt.Sprintf(`kubectl patch statefulset/%s -n %s --type=merge -p `+
+		`'{"spec":{"updateStrategy":{"type":"RollingUpdate","rollingUpdate":{"partition":0}}}}'`, name, namespace)
+	paused, _, _ := unstructured.NestedBool(w.Object.Object, "spec", "paused")
+	strategy, _, _ := unstructured.NestedString(w.Object.Object, "spec", "updateStrategy", "type")
+	partition := w.number(0, "spec", "updateStrategy", "rollingUpdate", "partition")
+	switch {
+	case paused:
+		why = "its rollout is paused"
+		continues = fmt.Sprintf("kubectl rollout resume deployment/%s -n %s", name, namespace)
+	case strategy == "OnDelete":
+		why = "its updateStrategy is OnDelete"
+	case partition > 0 && updated >= int64(replicas)-partition:
+		why = fmt.Sprintf("its updateStrategy has the partition %d", partition)
+	default:
+		return "", ""
+	}
+	return fmt.Sprintf("%d/%d updated: %s, not by kcpctl", updated, replicas, why), continues
 }
 
 // explain returns the progress of the rollout, or what blocks it.
