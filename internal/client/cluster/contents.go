@@ -90,7 +90,7 @@ func (c *Client) listable(ctx context.Context) ([]schema.GroupVersionResource, e
 // unknownResources is the error for a cluster that does not say which resources it has.
 func (c *Client) unknownResources(why error) error {
 	return clierr.New(clierr.Failed,
-		"see kubectl get apiservices, and make the APIs available or delete their APIService; then run the command again",
+		"see kubectl get apiservices, and make the APIs available or delete their APIService; then rerun the command",
 		"which objects are in a namespace is not known: %w (%s)", why, c.Where())
 }
 

@@ -163,8 +163,17 @@ func TestCanaryRemovesOnlyCanariesOfItsShard(t *testing.T) {
 		k.AddWorkspace("kcpctl-canary-old", map[string]string{canaryLabel: "alpha"})
 		k.AddWorkspace("kcpctl-canary-root", map[string]string{canaryLabel: "root"})
 		k.AddWorkspace("mine", nil)
-		require.NoError(t, c.Canary(t.Context(), "alpha", func(string) {}))
+		var during []string
+		k.Script(fakekcp.GetWorkspace, fakekcp.Workspace("", "", ""))
+		require.NoError(t, c.Canary(t.Context(), "alpha", func(string) {
+			require.NoError(t, c.Canary(t.Context(), "alpha", func(string) {})) // of another run
+			during = k.Workspaces()
+		}))
+		require.Len(t, during, 3, "the canary of another run stays")
 		require.Equal(t, []string{"kcpctl-canary-root", "mine"}, k.Workspaces())
+
+		require.NoError(t, c.Canary(t.Context(), "root", func(string) {}))
+		require.Equal(t, []string{"mine"}, k.Workspaces())
 	})
 }
 

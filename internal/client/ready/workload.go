@@ -72,7 +72,9 @@ func (w *Workload) State(now time.Time) (State, *Crash) {
 	p := w.worst(pods, now)
 	s.Reason, s.Stuck = w.explain(s, p), p.stuck
 	if halted != "" && p.rank == rankNone {
-		s.Reason, s.Stuck, s.Next = halted, true, next
+		s.Stuck = true
+		s.Reason = halted
+		s.Next = next
 	}
 	if p.detail != "" {
 		s.Detail = []string{p.detail}
@@ -94,8 +96,8 @@ func (w *Workload) stopped(s *State) {
 	s.Next = "kcpctl up"
 }
 
-// halted returns why others have stopped the rollout before all pods are updated, and the command that continues it. For
-// Kubernetes, such a StatefulSet is complete. Without such a reason, it returns nothing.
+// halted returns why others have stopped the rollout before all pods are updated, and the command that continues it.
+// For Kubernetes, such a StatefulSet is complete. Without such a reason, it returns nothing.
 func (w *Workload) halted(replicas int32) (why, next string) {
 	updated := w.number(0, "status", "updatedReplicas")
 	if updated >= int64(replicas) || w.number(0, "status", "observedGeneration") < w.Object.GetGeneration() {

@@ -297,7 +297,8 @@ func (r *Runtime) State(ctx context.Context, c *topology.Component) (ready.State
 		return ready.State{}, err
 	}
 	if w != nil && r.layout.usesOther(w, o.processRecord) {
-		s.Reason, s.Stuck = elsewhere+": run kcpctl backup create before it stops", true
+		s.Stuck = true
+		s.Reason = elsewhere + ": run kcpctl backup create before it stops"
 	} else {
 		s.Ready = true
 		s.ReadyReplicas = 1
