@@ -47,7 +47,8 @@ func (c *Client) Canary(ctx context.Context, shard string, report func(reason st
 		left := fmt.Sprintf("%s=%s,%s notin (%s,%s,%s)", canaryLabel, shard, hourLabel,
 			hour(began.Add(-time.Hour)), hour(began), hour(began.Add(time.Hour)))
 		for _, selector := range []string{own, left} {
-			_ = workspaces.DeleteCollection(cleanup, metav1.DeleteOptions{}, metav1.ListOptions{LabelSelector: selector})
+			_ = workspaces.DeleteCollection(cleanup, metav1.DeleteOptions{},
+				metav1.ListOptions{LabelSelector: selector})
 		}
 	}()
 	for {

@@ -10,11 +10,14 @@ import (
 	"time"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	utilnet "k8s.io/apimachinery/pkg/util/net"
 
 	"github.com/kcpctl/kcpctl/internal/api/kcpapi"
 	"github.com/kcpctl/kcpctl/internal/client/kcp"
+	"github.com/kcpctl/kcpctl/internal/client/retry"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 	"github.com/kcpctl/kcpctl/internal/kit/poll"
@@ -193,17 +196,49 @@ func (s *objects) deleteOne(ctx context.Context, it plan.Item) error {
 			return nil
 		}
 	}
-	if err := at.DeleteObject(ctx, it.Ref, it.Live); err != nil {
-		return fmt.Errorf("delete %s: %w", it.Ref, err)
-	}
-	return poll.Until(ctx, pollInterval, nil, func() (string, error) {
+	asked := false
+	return s.awaitGone(ctx, it.Ref, func() (*unstructured.Unstructured, error) {
+		if !asked {
+			if err := at.DeleteObject(ctx, it.Ref, it.Live); err != nil {
+				return nil, fmt.Errorf("delete %s: %w", it.Ref, err)
+			}
+			asked = true
+		}
 		live, err := at.Object(ctx, it.Ref)
 		if err != nil {
-			return "", fmt.Errorf("read %s: %w", it.Ref, err)
+			return nil, fmt.Errorf("read %s: %w", it.Ref, err)
 		}
 		if live == nil || live.GetUID() != it.Live.GetUID() {
-			return "", nil
+			return nil, nil
 		}
-		return fmt.Sprintf("wait for %s to be gone", it.Ref), nil
+		return live, nil
+	})
+}
+
+// noticeAfter is how long awaitGone waits before the user is told.
+const noticeAfter = 15 * time.Second
+
+// awaitGone calls read until it returns no object. kcp may fail to answer in the meantime: a front-proxy or a shard may
+// be starting again. The user is told what takes long, because a finalizer can keep an object forever.
+func (s *objects) awaitGone(ctx context.Context, ref plan.Ref,
+	read func() (*unstructured.Unstructured, error)) error {
+	began := time.Now()
+	told := ""
+	return poll.Until(ctx, pollInterval, nil, func() (string, error) {
+		live, err := read()
+		reason := ref.String() + " to be gone"
+		switch {
+		case err != nil && !topology.IsKubernetes(ref.Workspace) && (retry.IsTransient(err) || shardDown(ref, err)):
+			reason += "; " + err.Error()
+		case err != nil || live == nil:
+			return "", err
+		case len(live.GetFinalizers()) > 0:
+			reason += "; its finalizers are " + strings.Join(live.GetFinalizers(), ", ")
+		}
+		if reason != told && time.Since(began) >= noticeAfter {
+			s.notify("waiting for " + reason)
+			told = reason
+		}
+		return "wait for " + reason, nil
 	})
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/run"
 	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
@@ -128,6 +129,30 @@ func TestFormerObjectsOnAShardThatHasJustStarted(t *testing.T) {
 		require.Contains(t, unknown(p), "ClusterRoleBinding/demo:role:view in "+teamA)
 		w.below.Kcp.Never("get workspaces")
 		require.Equal(t, []string{"delete " + teamA + "/clusterrolebindings/demo:role:view"}, filter(w.mustRun(t), "delete"))
+	})
+}
+
+// A finalizer can keep a workspace for ever, and kcp may not answer while it is waited for.
+func TestTheUserIsToldWhatADeletionWaitsFor(t *testing.T) {
+	inWorld(t, teams, func(t *testing.T, w *world) {
+		w.mustRun(t)
+		const name = "root:teams/workspaces/team-b"
+		o := w.below.Kcp.In(name)
+		o.SetFinalizers([]string{"example.com/gone"})
+		w.below.Kcp.PutIn(name, o)
+		w.use(t, strings.Replace(teams, "    - {name: team-b}\n", "", 1))
+		w.up.Options.PruneData = []topology.ID{"workspace/root:teams:team-b"}
+		w.below.On("Delete", func() error { // the next request is the deletion
+			w.below.Kcp.Script("delete workspaces", fakekcp.Refuse(http.StatusServiceUnavailable, "ServiceUnavailable", "starting"))
+			return nil
+		})
+		time.AfterFunc(time.Minute, func() {
+			require.Equal(t, []string{"waiting for Workspace/team-b in root:teams to be gone; its finalizers are example.com/gone"}, w.told)
+			w.below.Kcp.Script("get workspaces", fakekcp.Refuse(http.StatusBadGateway, "", "the shard is down"))
+			w.below.Kcp.PutIn(name, nil)
+		})
+		w.mustRun(t)
+		require.Nil(t, w.below.Kcp.In(name))
 	})
 }
 

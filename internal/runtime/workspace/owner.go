@@ -33,6 +33,8 @@ type objects struct {
 	installations []string
 	// shards are the labels of the shards, by name.
 	shards map[string]labels.Set
+	// notify is called with messages for the user.
+	notify func(string)
 }
 
 // owns reports whether an object belongs to the installation.

@@ -156,7 +156,7 @@ func (r *Runtime) clusters(ctx context.Context) (*objects, error) {
 		}
 		r.state = state
 	}
-	out := &objects{topology: r.topology, open: r.open, removed: r.removed,
+	out := &objects{topology: r.topology, open: r.open, removed: r.removed, notify: r.notify,
 		installations: []string{r.state.Installation.ID, r.known.Installation}, shards: map[string]labels.Set{}}
 	for _, c := range r.topology.Shards() {
 		out.shards[c.ShardName()] = c.SchedulingLabels()

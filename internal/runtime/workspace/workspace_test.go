@@ -58,6 +58,7 @@ type world struct {
 	below  *fakeruntime.Runtime
 	up     *deploy.Up
 	events []run.Event
+	told   []string
 }
 
 func inWorld(t *testing.T, spec string, test func(t *testing.T, w *world)) {
@@ -75,7 +76,7 @@ func (w *world) use(t *testing.T, spec string) {
 	t.Helper()
 	top := topologytest.Build(t, topologytest.Header+spec)
 	w.below.Use(top)
-	rt := workspace.Wrap(w.below, top, nil, time.Now, func(note string) { t.Log(note) })
+	rt := workspace.Wrap(w.below, top, nil, time.Now, func(note string) { w.told = append(w.told, note) })
 	t.Cleanup(func() { _ = rt.Close() })
 	w.up = &deploy.Up{
 		Topology: top, Runtime: rt, Setup: []byte(spec), Now: time.Now, Network: fakeruntime.Network{},
