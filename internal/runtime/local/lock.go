@@ -88,13 +88,11 @@ func (r *Runtime) Ended(_ context.Context, why error) {
 }
 
 // Lock keeps other runs from changing the setup until unlock is called or this process ends. It cannot be lost. A state
-// directory that it has created is removed again if the run writes nothing.
+// directory in which the run leaves nothing is removed.
 func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func(), err error) {
 	if err := r.mayWrite(ctx); err != nil {
 		return nil, nil, err
 	}
-	_, err = os.Stat(r.layout.Dir)
-	created := errors.Is(err, fs.ErrNotExist)
 	for range lockAttempts {
 		if err := os.MkdirAll(r.layout.Dir, 0o700); err != nil {
 			return nil, nil, explain(err)
@@ -106,15 +104,7 @@ func (r *Runtime) Lock(ctx context.Context) (held context.Context, unlock func()
 			break
 		}
 	}
-	if err != nil || !created {
-		return ctx, unlock, err
-	}
-	release := unlock
-	return ctx, func() {
-		release()
-		disk.RemoveEmpty(r.layout.Dir)
-		r.layout.ports.RemoveRoot()
-	}, nil
+	return ctx, unlock, err
 }
 
 // Lock waits a moment for a run in the foreground, which holds the lock while it restarts a process.
@@ -152,6 +142,8 @@ func (r *Runtime) lockExisting(ctx context.Context) (unlock func(), err error) {
 		r.supervisor.setLocked(false)
 		_ = os.Remove(f.Name())
 		_ = f.Close()
+		disk.RemoveEmpty(r.layout.Dir)
+		r.layout.ports.RemoveRoot()
 	}, nil
 }
 

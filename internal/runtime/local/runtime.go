@@ -248,11 +248,27 @@ func (r *Runtime) Purge(ctx context.Context) error {
 	if err := r.layout.checkHidden(ctx); err != nil {
 		return err
 	}
-	if err := os.RemoveAll(r.layout.Dir); err != nil {
+	if err := r.removeDir(); err != nil {
 		return explain(err)
 	}
 	r.layout.ports.RemoveRoot()
 	return nil
+}
+
+// removeDir removes the state directory. A run that holds the lock keeps its file until it releases it: otherwise
+// another run could take the lock, and lose what it writes to the directory.
+func (r *Runtime) removeDir() error {
+	info, err := os.Lstat(r.layout.Dir)
+	if err != nil || !info.IsDir() || !r.supervisor.holdsLock() {
+		return os.RemoveAll(r.layout.Dir)
+	}
+	entries, err := os.ReadDir(r.layout.Dir)
+	for _, e := range entries {
+		if e.Name() != fileLock {
+			err = errors.Join(err, os.RemoveAll(r.layout.path(e.Name())))
+		}
+	}
+	return err
 }
 
 // PurgeData deletes the directory of a component, whose process has ended.

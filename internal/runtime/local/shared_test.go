@@ -162,6 +162,22 @@ func TestWaitGoesOnAfterAnotherRun(t *testing.T) {
 	require.ErrorContains(t, <-ended, "not running")
 }
 
+// A purge has the lock until all is gone: what another run wrote meanwhile would be lost.
+func TestPurgeKeepsItsLock(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	m.stopAll()
+	s := m.open(file())
+	unlock := s.lock()
+	require.NoError(t, s.rt.Purge(t.Context()))
+	other := m.open(file()).rt
+	_, _, err := other.Lock(t.Context())
+	require.ErrorContains(t, err, "is changing the setup demo")
+	require.NoFileExists(t, m.layout().path("ports.json"))
+	unlock()
+	require.NoDirExists(t, m.state)
+}
+
 // The end of a run in the foreground waits for another run, and stops nothing under it.
 func TestEndWaitsForAnotherRun(t *testing.T) {
 	m := newMachine(t)
