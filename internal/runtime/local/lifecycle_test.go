@@ -375,6 +375,44 @@ func TestCrashIsReportedWithItsLog(t *testing.T) {
 	}, st)
 }
 
+// A package manager may have put another release of kcp in the place of the one that a process ran.
+func TestNoProcessStartsFromAnotherBinary(t *testing.T) {
+	m := newMachine(t)
+	m.up(file())
+	replaced := func(version, path string) {
+		rec, err := m.layout().record(alpha)
+		require.NoError(t, err)
+		rec.Binary.Size++
+		if version != "" {
+			rec.Binary.Version = version
+		}
+		if path != "" {
+			rec.Binary.Path = path
+		}
+		require.NoError(t, m.layout().writeRecord(alpha, rec))
+	}
+	s := m.open(file())
+	pid := m.pids()[alpha]
+	replaced("v0.1.0", "")
+	err := s.rt.Replace(t.Context(), s.t.Component("shard/alpha"))
+	require.ErrorContains(t, err, "restart shard/alpha: v0.1.0, which it runs, is gone, and ")
+	require.Equal(t, pid, m.pids()[alpha])
+
+	m.up(file()) // starts the release of the setup
+	pid = m.pids()[alpha]
+	replaced("", "/gone/kcp")
+	require.NoError(t, s.rt.Replace(t.Context(), s.t.Component("shard/alpha")), "the same release is elsewhere")
+	require.NotEqual(t, pid, m.pids()[alpha])
+
+	replaced("", "")
+	m.crash(alpha)
+	st := s.look("shard/alpha")
+	require.Contains(t, st.Reason, "; not restarted, because "+filepath.Join(fakeBinaries, "kcp")+" was replaced or removed: run kcpctl up")
+	require.True(t, st.Stuck)
+	require.Empty(t, m.processesOf(alpha))
+	m.up(file())
+}
+
 func TestUnreadyNamesTheChecks(t *testing.T) {
 	m := newMachine(t)
 	s := m.open(file(fakeMode("unready")))

@@ -407,7 +407,14 @@ func (r *Runtime) Replace(ctx context.Context, c *topology.Component) error {
 	if err != nil || w == nil {
 		return err
 	}
-	if restarted, err := r.supervisor.again(ctx, c.ID(), w); err != nil || !restarted {
+	restarted, err := r.supervisor.again(ctx, c.ID(), w, func(ctx context.Context) (*binary, error) {
+		need, err := r.needOf(c.ID(), w)
+		if err != nil {
+			return nil, err
+		}
+		return r.options.Binaries.get(ctx, need)
+	})
+	if err != nil || !restarted {
 		return err
 	}
 	return poll.Until(ctx, watchPeriod, nil, func() (string, error) {

@@ -166,14 +166,26 @@ func (s *supervisor) replace(ctx context.Context, id topology.ID, w *workload, b
 	return s.start(w, next)
 }
 
-// again restarts the process of a workload. It does nothing if no run has started one.
-func (s *supervisor) again(ctx context.Context, id topology.ID, w *workload) (restarted bool, err error) {
+// again restarts the process of a workload. It does nothing if no run has started one. find finds the binary if another
+// file is at its path now.
+func (s *supervisor) again(ctx context.Context, id topology.ID, w *workload,
+	find func(context.Context) (*binary, error)) (restarted bool, err error) {
 	defer s.lock(w.name)()
 	rec, err := s.layout.record(w.name)
 	if err != nil || rec == nil {
 		return false, err
 	}
-	return true, s.replace(ctx, id, w, &rec.Binary)
+	bin := &rec.Binary
+	if !bin.unchanged() { // another release would change the data, and a process that runs is not stopped for nothing
+		if bin, err = find(ctx); err != nil {
+			return false, fmt.Errorf("restart %s: %w", id, err)
+		}
+		if bin.Version != rec.Binary.Version {
+			return false, clierr.New(clierr.Failed, "run kcpctl up",
+				"restart %s: %s, which it runs, is gone, and %s is %s", id, rec.Binary.Version, bin.Path, bin.Version)
+		}
+	}
+	return true, s.replace(ctx, id, w, bin)
 }
 
 // start starts a workload. The record is written before and after it, so that the next run finds the process even if
@@ -326,6 +338,12 @@ func (s *supervisor) restart(ctx context.Context, w *workload, rec *processRecor
 	}
 	dead := observation{processRecord: rec, reason: rec.ended()}
 	if rec.Crashes.GaveUp() {
+		dead.final = true
+		return dead, nil
+	}
+	if !rec.Binary.unchanged() { // another release would change the data
+		dead.reason += fmt.Sprintf("; not restarted, because %s was replaced or removed: run kcpctl up",
+			rec.Binary.Path)
 		dead.final = true
 		return dead, nil
 	}

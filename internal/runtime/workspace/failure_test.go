@@ -132,7 +132,7 @@ func TestFormerObjectsOnAShardThatHasJustStarted(t *testing.T) {
 	})
 }
 
-// A finalizer can keep a workspace for ever, and kcp may not answer while it is waited for.
+// A finalizer can keep a workspace indefinitely, and kcp may not answer while it is waited for.
 func TestTheUserIsToldWhatADeletionWaitsFor(t *testing.T) {
 	inWorld(t, teams, func(t *testing.T, w *world) {
 		w.mustRun(t)
