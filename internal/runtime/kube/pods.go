@@ -14,6 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
 	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
 	"github.com/kcpctl/kcpctl/internal/client/kind"
@@ -83,7 +84,8 @@ func (p *pods) dialPod(ctx context.Context, cl *cluster.Client, pod *corev1.Pod,
 	return conn, nil
 }
 
-// Replace replaces the pods of a component one after another: it deletes each when all others are ready.
+// Replace replaces the pods of a component one after another: it deletes those that are not ready, and then each of the
+// others when all but this one are ready.
 func (p *pods) Replace(ctx context.Context, c *topology.Component) error {
 	ctx, cancel := context.WithTimeout(ctx, replaceTimeout)
 	defer cancel()
@@ -103,18 +105,30 @@ func (p *pods) Replace(ctx context.Context, c *topology.Component) error {
 		}
 		replicas = s.Replicas
 	}
+	slices.SortStableFunc(all, func(a, b *corev1.Pod) int { return readyLast(a) - readyLast(b) })
+	gone := map[types.UID]bool{}
 	for _, pod := range all {
 		if pod.DeletionTimestamp != nil {
 			continue
 		}
+		gone[pod.UID] = true
+		if ready.PodReady(pod) {
+			if err := p.waitReplaced(ctx, cl, c, replicas-1, gone); err != nil {
+				return err
+			}
+		}
 		if err := deletePod(ctx, cl, pod); err != nil {
 			return err
 		}
-		if err := p.waitReplaced(ctx, cl, c, replicas, pod); err != nil {
-			return err
-		}
 	}
-	return nil
+	return p.waitReplaced(ctx, cl, c, replicas, gone)
+}
+
+func readyLast(p *corev1.Pod) int {
+	if ready.PodReady(p) {
+		return 1
+	}
+	return 0
 }
 
 // ReplaceOutdated deletes all pods of a StatefulSet at once that are not of its current revision. Its controller then
@@ -162,9 +176,9 @@ func awaitRevision(ctx context.Context, cl *cluster.Client, name string) (revisi
 	})
 }
 
-// waitReplaced waits until all replicas of a component are ready, not counting a pod that was deleted.
+// waitReplaced waits until some pods of a component are ready, besides those that were deleted, or are about to be.
 func (p *pods) waitReplaced(
-	ctx context.Context, cl *cluster.Client, c *topology.Component, replicas int32, deleted *corev1.Pod,
+	ctx context.Context, cl *cluster.Client, c *topology.Component, replicas int32, deleted map[types.UID]bool,
 ) error {
 	return cl.WaitFor(ctx, func() (missing string, err error) {
 		all, err := p.workloads.Pods(ctx, cl, c)
@@ -173,7 +187,7 @@ func (p *pods) waitReplaced(
 		}
 		isReady := int32(0)
 		for _, pod := range all {
-			if pod.UID != deleted.UID && ready.PodReady(pod) {
+			if !deleted[pod.UID] && pod.DeletionTimestamp == nil && ready.PodReady(pod) {
 				isReady++
 			}
 		}

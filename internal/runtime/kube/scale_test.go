@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 	"testing"
 	"time"
 
@@ -88,4 +89,35 @@ func TestOutdatedPodsAreReplacedTogether(t *testing.T) {
 	set(fmt.Sprintf("status: {observedGeneration: %d, updateRevision: r2}", generation))
 	require.NoError(t, r.ReplaceOutdated(t.Context(), etcd))
 	require.Equal(t, []string{"kcp/" + name + "-2"}, s.Names("", pods))
+}
+
+// A component with a pod that is not ready keeps the one that serves until another one does.
+func TestReplaceKeepsTheOnlyReadyPod(t *testing.T) {
+	const pods = "api/v1/pods"
+	s := fakeapi.New(t)
+	top := topologytest.Build(t, "spec: {frontProxies: [{name: main, replicas: 2}]}\n")
+	r, proxy := runtimeOn(t, s, top), top.Component("front-proxy/main")
+	labels, err := json.Marshal(proxy.Labels())
+	require.NoError(t, err)
+	pod := func(name, isReady string) {
+		s.Apply(t, "", pods, fmt.Sprintf(`{apiVersion: v1, kind: Pod, metadata: {name: %s, namespace: kcp, labels: %s},
+			status: {phase: Running, conditions: [{type: Ready, status: "%s"}]}}`, name, labels, isReady))
+	}
+	become := func(names ...string) {
+		t.Helper()
+		require.Eventually(t, func() bool { return slices.Equal(names, s.Names("", pods)) }, time.Minute, 10*time.Millisecond)
+	}
+	pod("a", "True")
+	pod("b", "False")
+	done := make(chan error, 1)
+	go func() { done <- r.Replace(t.Context(), proxy) }()
+	become("kcp/a")
+	pod("c", "False")
+	time.Sleep(500 * time.Millisecond)
+	become("kcp/a", "kcp/c")
+	pod("c", "True")
+	become("kcp/c")
+	pod("d", "True")
+	require.NoError(t, <-done)
+	become("kcp/c", "kcp/d")
 }
