@@ -106,3 +106,37 @@ func TestListener(t *testing.T) {
 	require.NoError(t, l.Close())
 	require.Zero(t, Listener(port))
 }
+
+func TestRunsWithFilesOfADirectory(t *testing.T) {
+	for arg, want := range map[string]bool{
+		"--data=/state/demo/db":        true,
+		"/state/demo/db":               true,
+		"--data=/backup/state/demo/db": false,
+		"--data=/state/demo":           false,
+		"--data=/state/demo-2/db":      false,
+	} {
+		i := Info{PID: os.Getpid(), Args: []string{"/bin/kcp", "start", arg}}
+		require.Equal(t, want, i.Runs("kcp", "/state/demo"), arg)
+		require.False(t, i.Runs("other", "/state/demo"))
+	}
+}
+
+// A container can have its own directory at the same path.
+func TestProcessInAnotherContainer(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "file")
+	require.NoError(t, os.WriteFile(file, nil, 0o600))
+	mounted := filepath.Join(t.TempDir(), "mounted")
+	if err := exec.Command("unshare", "-rm", "true").Run(); err != nil {
+		t.Skip("no mount namespaces: ", err)
+	}
+	here := child(t, "sleep", "1000")
+	there := child(t, "unshare", "-rm", "sh", "-c", `mount -t tmpfs none "$1" && touch "$2" && exec sleep 1000`, "sh", dir, mounted)
+	require.Eventually(t, func() bool { _, err := os.Stat(mounted); return err == nil }, patience, time.Millisecond)
+	args := []string{"kcp", "--data=" + file}
+	require.True(t, Info{here.PID, args}.Runs("kcp", dir))
+	require.False(t, Info{there.PID, args}.Runs("kcp", dir))
+
+	require.NoError(t, os.RemoveAll(dir)) // as for a process whose directory was deleted
+	require.True(t, Info{here.PID, args}.Runs("kcp", dir))
+}

@@ -2,7 +2,10 @@ package process
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"path/filepath"
 	"strings"
 
@@ -40,17 +43,37 @@ func ownProc() context.Context {
 	return context.WithValue(context.Background(), common.EnvKey, common.EnvMap{common.HostProcEnvKey: "/proc"})
 }
 
-// Runs reports whether the process is a program that was started with a file below a directory.
+// Runs reports whether the process is a program that was started with a file below a directory of this machine, as the
+// value of a flag or as an argument.
 func (i Info) Runs(program, dir string) bool {
 	if filepath.Base(i.Args[0]) != program {
 		return false
 	}
+	below := dir + string(filepath.Separator)
 	for _, arg := range i.Args[1:] {
-		if strings.Contains(arg, dir+string(filepath.Separator)) {
-			return true
+		if strings.HasPrefix(arg, below) || strings.Contains(arg, "="+below) {
+			return i.shares(dir)
 		}
 	}
 	return false
+}
+
+// shares reports whether the path of a directory leads to the same one for the process, or to none for it and for us. A
+// process in a container can have its own directory at the path. Without /proc, or without the permission to see
+// it, the path decides.
+func (i Info) shares(dir string) bool {
+	there, errThere := os.Stat(fmt.Sprintf("/proc/%d/root%s", i.PID, dir))
+	if errThere != nil && !errors.Is(errThere, fs.ErrNotExist) {
+		return true
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/root", i.PID)); err != nil {
+		return true
+	}
+	here, errHere := os.Stat(dir)
+	if errThere != nil || errHere != nil {
+		return errThere != nil && errHere != nil
+	}
+	return os.SameFile(there, here)
 }
 
 // Find returns the processes that run a program with files below a directory. This is how a process is found whose PID
