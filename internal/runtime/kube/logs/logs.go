@@ -8,17 +8,17 @@ import (
 	"fmt"
 	"io"
 	"net/url"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"time"
 
-	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 
 	"github.com/kcpctl/kcpctl/internal/client/cluster"
+	"github.com/kcpctl/kcpctl/internal/kit/parallel"
 )
 
 // Options say what to copy of a container's log.
@@ -38,27 +38,32 @@ type Options struct {
 var ErrNoPrevious = errors.New("no container has a previous instance")
 
 // Copy copies the logs of all containers of some pods. If there are several containers, each line begins with its
-// source, as with kubectl logs --prefix. Containers without a previous instance do not hide the logs of others.
+// source, as with kubectl logs --prefix. A container without a log, for example because its image cannot be pulled,
+// does not hide the logs of others: Copy returns its error when they are complete.
 func Copy(ctx context.Context, cl *cluster.Client, pods []*corev1.Pod, o Options, w io.Writer) error {
 	all := sources(pods)
 	out := &lineWriter{w: w}
 	out.add(all)
-	g, ctx := errgroup.WithContext(ctx)
-	var without atomic.Int32
-	for _, s := range all {
-		g.Go(func() error {
-			err := copyLog(ctx, cl, s, query(s, o), out)
-			if o.Previous && errors.Is(err, ErrNoPrevious) {
-				without.Add(1)
-				return nil
-			}
-			return err
-		})
-	}
-	if err := g.Wait(); err != nil || int(without.Load()) < len(all) || len(all) == 0 {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	errs := parallel.Map(parallel.Limit, all, func(s source) error {
+		if o.Previous && s.id == "" {
+			return ErrNoPrevious // it has never started
+		}
+		err := copyLog(ctx, cl, s, query(s, o), out)
+		if _, cannotWrite := errors.AsType[writeError](err); cannotWrite {
+			cancel(err)
+		}
 		return err
+	})
+	if ctx.Err() != nil {
+		return context.Cause(ctx)
 	}
-	return ErrNoPrevious
+	failed := slices.DeleteFunc(slices.Clone(errs), func(err error) bool { return errors.Is(err, ErrNoPrevious) })
+	if len(failed) == 0 && len(all) > 0 {
+		return ErrNoPrevious
+	}
+	return parallel.Join(failed)
 }
 
 // source is a container that logs.
