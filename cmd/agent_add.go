@@ -130,8 +130,11 @@ func (o *agentAddOptions) besideKcp(s *session) (*setup.File, error) {
 		return s.file, nil
 	}
 	file, name, err := s.file.AddNamespace(topology.AgentsPlace, topology.AgentsNamespace(s.topology.Name))
+	if err != nil {
+		return nil, err
+	}
 	o.cluster = name
-	return file, err
+	return file, s.flags.placeOnCluster(file) // the kinds are read there
 }
 
 // place is the cluster of the agent.

@@ -156,3 +156,15 @@ func TestAgentBesideKcp(t *testing.T) {
 		})
 	}
 }
+
+// A flag says where kcp is: the file gets a namespace of the same cluster, wherever that is for the next user.
+func TestAgentBesideKcpWithFlags(t *testing.T) {
+	kubeconfig := serviceCluster(t)
+	file := filepath.Join(t.TempDir(), "kcp.yaml")
+	require.NoError(t, os.WriteFile(file, []byte("apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: demo}\n"), 0o600))
+	out, err := agentAdd(t, file, "widgets", "--workspace", "root:widgets", "--publish", "widget.example.com", "--dry-run=client",
+		"--kubeconfig", kubeconfig, "--context", "services", "-n", "kcp-prod")
+	require.NoError(t, err)
+	require.Contains(t, out, "+  - name: default\n+  - name: agents\n+    namespace: demo-agents\n+  agents:\n")
+	require.NotContains(t, out, kubeconfig)
+}

@@ -3,9 +3,11 @@ package cmd
 import (
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/kcpctl/kcpctl/internal/desired/render"
+	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/runtime/kube/facts"
 )
@@ -15,6 +17,13 @@ const backupNightly = "23 2 * * *"
 
 // claimScheme begins the target of a job that writes to a volume of its cluster.
 const claimScheme = "pvc://"
+
+// hasShard reports whether a cluster has a shard, so that a backup reads it.
+func hasShard(t *topology.Topology, cluster string) bool {
+	return slices.ContainsFunc(t.Components, func(c *topology.Component) bool {
+		return c.Kind.IsShard() && c.Cluster.Name == cluster
+	})
+}
 
 // printCronJob prints a job that takes backups in the cluster of the setup. It contacts no cluster.
 func (o *backupCreateOptions) printCronJob() error {
@@ -30,8 +39,13 @@ func (o *backupCreateOptions) printCronJob() error {
 	}
 	j := render.Job{
 		Name: "backup", Schedule: o.schedule, Environment: o.credentials,
-		Namespaced: facts.RulesToBackUp(s.topology.Home.Namespace),
-		Args:       []string{"backup", "create", "--applied", "--timeout=" + o.timeout.String()},
+		Args: []string{"backup", "create", "--applied", "--timeout=" + o.timeout.String()},
+	}
+	for _, c := range s.topology.Clusters {
+		if hasShard(s.topology, c.Name) { // the root shard's also has the record
+			j.Namespaced = append(j.Namespaced,
+				render.NamespaceRules{Namespace: c.Namespace, Rules: facts.RulesToBackUp(c.Namespace)})
+		}
 	}
 	to := o.to
 	switch rest, claim := strings.CutPrefix(to, claimScheme); {

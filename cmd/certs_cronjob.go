@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"slices"
 
 	"github.com/kcpctl/kcpctl/internal/desired/render"
 	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
@@ -42,7 +43,12 @@ func (o *certsRenewOptions) printCronJob(ctx context.Context) error {
 		Name: "renewal", Schedule: renewWeekly,
 		Args: append([]string{"certs", "renew", "--applied", "--expiring-within=" + within.String()}, o.names...),
 	}
-	j.Namespaced, j.Clusterwide = facts.RulesToApply(s.topology.Home.Namespace, objects)
+	for _, c := range s.topology.Clusters {
+		there := slices.DeleteFunc(slices.Clone(objects), func(o render.Object) bool { return o.Cluster != c.Name })
+		rules, _ := facts.RulesToApply(c.Namespace, there)
+		j.Namespaced = append(j.Namespaced, render.NamespaceRules{Namespace: c.Namespace, Rules: rules})
+	}
+	_, j.Clusterwide = facts.RulesToApply(s.topology.Home.Namespace, objects)
 	return s.printJob(j)
 }
 

@@ -195,3 +195,55 @@ func TestRenewAsApplied(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, history, len(before), "it adds no revision")
 }
+
+// The agents of a setup can have a namespace of their own on its cluster. The flags of a job lead to the cluster, and
+// its roles to both namespaces.
+func TestJobsOfASetupWithTwoNamespaces(t *testing.T) {
+	const text = topologytest.Header + `spec:
+  clusters: [{name: default}, {name: agents, namespace: demo-agents}]
+  agents: [{name: w, cluster: agents, workspace: "root:w", publishedResources: [{name: w, spec: {resource: {kind: Widget, apiGroup: example.com, versions: [v1]}}}]}]
+`
+	r := printCronJob(t, text)
+	require.Equal(t, []string{
+		"ServiceAccount", "ConfigMap", "Role", "RoleBinding", "Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding", "CronJob",
+	}, r.kinds)
+	require.Equal(t, "demo-agents", r.role.Namespace, "the second one")
+	require.Equal(t, "demo-agents", r.binding.Namespace)
+	require.Equal(t, []rbacv1.Subject{{Kind: "ServiceAccount", Name: r.account.Name, Namespace: "kcp"}}, r.binding.Subjects)
+	r = printJobOf(t, text, "backup", "create", "--to", "s3://b", "--without-keys")
+	require.Equal(t, []string{"ServiceAccount", "ConfigMap", "Role", "RoleBinding", "CronJob"}, r.kinds, "it does not read those of agents")
+
+	rt := bringUp(t)
+	known, err := rt.Record(t.Context())
+	require.NoError(t, err)
+	applied := topologytest.Header + "spec: {clusters: [{name: default}, {name: agents, namespace: demo-agents}]}\n"
+	require.NoError(t, rt.Finish(t.Context(), &plan.Plan{}, known, plan.Applied{Setup: []byte(applied)}))
+	path := filepath.Join(t.TempDir(), "kcp.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(topologytest.Header), 0o600))
+	env, _, errs := fakeEnv()
+	openAs(env, rt)
+	code := Main(t.Context(), []string{
+		"certs", "renew", "root-shard", "--applied", "--skip-canary", "-f", path, "--kubeconfig", path, "--context", "in-cluster",
+	}, env)
+	require.Equal(t, 0, code, errs.String())
+}
+
+func TestFlagsPlaceASetupWithOneKubernetesCluster(t *testing.T) {
+	clusters := func(text string, flags setupFlags) ([]string, error) {
+		f, err := setup.Parse("kcp.yaml", []byte(topologytest.Header+text))
+		require.NoError(t, err)
+		err = flags.placeOnCluster(f)
+		var out []string
+		for _, c := range f.Setup.Spec.Clusters {
+			out = append(out, strings.Join([]string{c.Name, c.Kubeconfig, c.Context, c.Namespace}, " "))
+		}
+		return out, err
+	}
+	got, err := clusters("spec: {rootShard: {cluster: b}, clusters: [{name: a, context: eu, namespace: x}, {name: b, context: eu}]}\n",
+		setupFlags{context: "prod", kubeconfig: "k", namespace: "n"})
+	require.NoError(t, err)
+	require.Equal(t, []string{"a k prod x", "b k prod n"}, got)
+	_, err = clusters("spec: {external: {hostname: kcp.example.com}, rootShard: {cluster: a}, clusters: [{name: a, context: eu}, {name: b, context: us}]}\n",
+		setupFlags{context: "prod"})
+	require.ErrorContains(t, err, "kcp.yaml has 2 clusters")
+}

@@ -1,6 +1,7 @@
 package cmd
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -92,28 +93,38 @@ func (f *setupFlags) addAllowOtherCluster(c *cobra.Command) {
 		usage: "use a cluster other than the one that the setup was applied to"})
 }
 
-// placeOnCluster writes where the flags say that the setup's only cluster is into the setup.
+// placeOnCluster writes where the flags say that the setup's only Kubernetes cluster is into the setup. The namespace
+// is the root shard's.
 func (f *setupFlags) placeOnCluster(file *setup.File) error {
 	if f.kubeconfig == "" && f.context == "" && f.namespace == "" {
 		return nil
 	}
-	clusters := file.Setup.Spec.Clusters
-	if len(clusters) > 1 {
+	spec := &file.Setup.Spec
+	if n := kubernetesClusters(spec); n > 1 {
 		return clierr.New(clierr.BadInput, "set them in the file, under spec.clusters, and omit the flags; they can "+
 			"also come from variables such as KCPCTL_NAMESPACE or the configuration file: -n '' overrides it",
 			"--kubeconfig, --context and --namespace work for single-cluster setups only, and %s has %d clusters",
-			file.Name, len(clusters))
+			file.Name, n)
 	}
-	for _, set := range []struct{ flag, field *string }{
-		{&f.kubeconfig, &clusters[0].Kubeconfig},
-		{&f.context, &clusters[0].Context},
-		{&f.namespace, &clusters[0].Namespace},
-	} {
-		if *set.flag != "" {
-			*set.field = *set.flag
+	for i := range spec.Clusters {
+		c := &spec.Clusters[i]
+		c.Kubeconfig = cmp.Or(f.kubeconfig, c.Kubeconfig)
+		c.Context = cmp.Or(f.context, c.Context)
+		if c.Name == spec.RootShard.Cluster {
+			c.Namespace = cmp.Or(f.namespace, c.Namespace)
 		}
 	}
 	return nil
+}
+
+// kubernetesClusters returns how many Kubernetes clusters a setup has, as far as the setup file tells: an item of
+// spec.clusters can be another namespace of a cluster, for example for agents.
+func kubernetesClusters(spec *v1alpha1.Spec) int {
+	seen := map[[2]string]bool{}
+	for _, c := range spec.Clusters {
+		seen[[2]string{c.Kubeconfig, c.Context}] = true
+	}
+	return len(seen)
 }
 
 // directory is the directory of the setup file, or the current one for stdin.

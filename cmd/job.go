@@ -24,12 +24,15 @@ func (s *session) mayRunInCluster(hint string) error {
 	switch {
 	case s.directory != nil:
 		return clierr.New(clierr.BadInput, hint, "a job in the cluster cannot read the directory with the certificates")
-	case len(spec.Clusters) > 1:
+	case kubernetesClusters(&spec) > 1:
 		return clierr.New(clierr.BadInput, hint,
-			"a job has access to its own cluster only, and the setup has %d clusters", len(spec.Clusters))
-	case spec.Clusters[0].As != "":
-		return clierr.New(clierr.BadInput, "omit as in spec.clusters, or "+hint,
-			"a job cannot act as the user %q of spec.clusters", spec.Clusters[0].As)
+			"a job has access to its own cluster only, and the setup has %d clusters", kubernetesClusters(&spec))
+	}
+	for _, c := range spec.Clusters {
+		if c.As != "" {
+			return clierr.New(clierr.BadInput, "omit as in spec.clusters, or "+hint,
+				"a job cannot act as the user %q of spec.clusters", c.As)
+		}
 	}
 	return nil
 }

@@ -28,8 +28,15 @@ type Job struct {
 	Environment string
 	// Claim is a PersistentVolumeClaim that is mounted at JobVolumeDir. Empty: none.
 	Claim string
-	// Namespaced and Clusterwide are the permissions of the job.
-	Namespaced, Clusterwide []rbacv1.PolicyRule
+	// Namespaced and Clusterwide are the permissions of the job: in namespaces, and in the whole cluster.
+	Namespaced  []NamespaceRules
+	Clusterwide []rbacv1.PolicyRule
+}
+
+// NamespaceRules are permissions in a namespace.
+type NamespaceRules struct {
+	Namespace string
+	Rules     []rbacv1.PolicyRule
 }
 
 const (
@@ -84,27 +91,43 @@ func (j Job) Objects() ([]*unstructured.Unstructured, error) {
 	if err != nil {
 		return nil, err
 	}
-	subject := []any{map[string]any{"kind": "ServiceAccount", "name": name, "namespace": j.Topology.Home.Namespace}}
 	out := []*unstructured.Unstructured{account, j.object("v1", "ConfigMap", true, map[string]any{"data": data})}
-	for _, may := range []struct {
-		role       string
-		namespaced bool
-		rules      []rbacv1.PolicyRule
-	}{{"Role", true, j.Namespaced}, {"ClusterRole", false, j.Clusterwide}} {
-		if len(may.rules) == 0 {
-			continue
-		}
-		rules, err := generic(may.rules)
+	for _, may := range j.Namespaced {
+		roles, err := j.roles("Role", true, may.Rules)
 		if err != nil {
 			return nil, err
 		}
-		ref := map[string]any{"apiGroup": rbacv1.GroupName, "kind": may.role, "name": j.nameOf(may.namespaced)}
-		out = append(out,
-			j.object("rbac.authorization.k8s.io/v1", may.role, may.namespaced, map[string]any{"rules": rules}),
-			j.object("rbac.authorization.k8s.io/v1", may.role+"Binding", may.namespaced,
-				map[string]any{"roleRef": ref, "subjects": subject}))
+		for _, role := range roles {
+			role.SetNamespace(may.Namespace)
+		}
+		out = append(out, roles...)
 	}
+	roles, err := j.roles("ClusterRole", false, j.Clusterwide)
+	if err != nil {
+		return nil, err
+	}
+	out = append(out, roles...)
 	return append(out, j.object("batch/v1", "CronJob", true, map[string]any{"spec": j.schedule(name)})), nil
+}
+
+// roles are a role with rules, and its binding to the job. There are none without rules.
+func (j Job) roles(role string, namespaced bool, allow []rbacv1.PolicyRule) ([]*unstructured.Unstructured, error) {
+	if len(allow) == 0 {
+		return nil, nil
+	}
+	rules, err := generic(allow)
+	if err != nil {
+		return nil, err
+	}
+	const api = "rbac.authorization.k8s.io/v1"
+	ref := map[string]any{"apiGroup": rbacv1.GroupName, "kind": role, "name": j.nameOf(namespaced)}
+	subject := map[string]any{
+		"kind": "ServiceAccount", "name": j.Topology.Object(j.Name), "namespace": j.Topology.Home.Namespace,
+	}
+	return []*unstructured.Unstructured{
+		j.object(api, role, namespaced, map[string]any{"rules": rules}),
+		j.object(api, role+"Binding", namespaced, map[string]any{"roleRef": ref, "subjects": []any{subject}}),
+	}, nil
 }
 
 // nameOf is the name of an object. The names of those without a namespace have it, because several namespaces of a

@@ -386,15 +386,20 @@ func (e *editor) set(value string, path ...string) ([]splice, error) {
 }
 
 // AddNamespace returns the file with another namespace of the root shard's Kubernetes cluster in spec.clusters, and its
-// name there. If the file has the namespace already, it is unchanged.
+// name there. If the file has the namespace already, it is unchanged. Both have the context of the file, also if the
+// setup has another one, of a flag.
 func (f *File) AddNamespace(name, namespace string) (_ *File, cluster string, err error) {
+	written, err := ParseWith(f.Name, f.Data, f.files)
+	if err != nil {
+		return nil, "", err
+	}
 	var home v1alpha1.Cluster
-	for _, c := range f.Setup.Spec.Clusters {
-		if c.Name == f.Setup.Spec.RootShard.Cluster {
+	for _, c := range written.Setup.Spec.Clusters {
+		if c.Name == written.Setup.Spec.RootShard.Cluster {
 			home = c
 		}
 	}
-	for _, c := range f.Setup.Spec.Clusters {
+	for _, c := range written.Setup.Spec.Clusters {
 		if c.Context == home.Context && c.Kubeconfig == home.Kubeconfig && c.Namespace == namespace {
 			return f, c.Name, nil
 		}
