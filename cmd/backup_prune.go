@@ -31,8 +31,8 @@ func newBackupPruneCmd(env *Env) *cobra.Command {
 		Long: `Delete the backups that are neither among the newest of their installation nor younger than a number of
 days. The newest backup that has all shards is always kept, and so is the newest that has the keys, too. Partial
 backups do not count among the newest: those that are newer than all others count among the partial ones that lack
-the same shards. The same is true of doubtful ones, which may lack the last writes of a shard. Interrupted backups are
-not touched.`,
+the same shards. The same is true of doubtful ones, which may lack the last writes of a shard. Backups that cannot be
+used, because they were interrupted or lack files, do not count, and are not touched.`,
 		Example: `  kcpctl backup prune --from ./backups --keep 10 --keep-days 14
   kcpctl backup prune --from ./backups --keep 10 --dry-run`,
 		Args: noArgs,

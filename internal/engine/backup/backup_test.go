@@ -3,6 +3,7 @@ package backup_test
 import (
 	"bytes"
 	"errors"
+	"fmt"
 	"io/fs"
 	"maps"
 	"os"
@@ -176,6 +177,34 @@ func TestSetupFileIsOlderThanTheInstallation(t *testing.T) {
 	m, err = c.Run(t.Context())
 	require.NoError(t, err, "it was not to have the others")
 	require.Contains(t, m.Partial, "beta")
+}
+
+// A copy of backups that was interrupted has a manifest without the files: it displaces no backup that is whole.
+func TestABackupWithoutItsFilesDisplacesNone(t *testing.T) {
+	w := newWorld(t)
+	whole, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.now = w.now.Add(24 * time.Hour)
+	copied, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	file := copied.Databases[1].File
+	path := filepath.Join(w.dir, "backups", copied.Name, file)
+	raw, err := os.ReadFile(path)
+	require.NoError(t, err)
+	for why, change := range map[string]func() error{
+		"damaged: " + file + " is missing": func() error { return os.Remove(path) },
+		fmt.Sprintf("damaged: %s has 10 bytes instead of %d", file, len(raw)): func() error {
+			return os.WriteFile(path, raw[:10], 0o600)
+		},
+	} {
+		require.NoError(t, change())
+		found, err := archive.List(t.Context(), w.target)
+		require.NoError(t, err)
+		require.EqualError(t, found.Unusable[copied.Name], why)
+		require.Len(t, found.Complete, 1)
+		require.Equal(t, whole.Name, found.Complete[0].Name)
+		require.Empty(t, backup.Prunable(found.Complete, backup.Keep{Last: 1}, w.now))
+	}
 }
 
 // A stream that breaks, and a target that fails, leave no backup.

@@ -12,6 +12,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"regexp"
 	"slices"
@@ -199,7 +200,9 @@ func List(ctx context.Context, from Target) (*Listed, error) {
 		return nil, err
 	}
 	out := &Listed{Unusable: map[string]error{}}
+	sizes := map[string]int64{}
 	for _, e := range entries {
+		sizes[e.Name] = e.Size
 		name, file, _ := strings.Cut(e.Name, "/")
 		switch {
 		case !IsName(name):
@@ -215,6 +218,9 @@ func List(ctx context.Context, from Target) (*Listed, error) {
 			continue
 		}
 		m, err := Load(ctx, from, name)
+		if err == nil {
+			err = m.filesAre(sizes)
+		}
 		if err != nil {
 			out.Unusable[name] = err
 			continue
@@ -224,6 +230,21 @@ func List(ctx context.Context, from Target) (*Listed, error) {
 	}
 	slices.SortFunc(out.Complete, func(a, b *Manifest) int { return a.Created.Compare(b.Created) })
 	return out, nil
+}
+
+// filesAre fails unless a target has all files of the backup, in their sizes. A copy that was interrupted can have the
+// manifest without them.
+func (m *Manifest) filesAre(sizes map[string]int64) error {
+	for _, file := range slices.Sorted(maps.Keys(m.Files)) {
+		size, exists := sizes[path.Join(m.Name, file)]
+		switch want := m.Files[file].Size; {
+		case !exists:
+			return fmt.Errorf("%w: %s is missing", ErrDamaged, file)
+		case size != want:
+			return fmt.Errorf("%w: %s has %d bytes instead of %d", ErrDamaged, file, size, want)
+		}
+	}
+	return nil
 }
 
 // IsName reports whether a backup can have this name.
