@@ -26,9 +26,11 @@ type restoreOptions struct {
 	identity string
 	// instead are the backups whose interrupted restores this one replaces.
 	instead []string
-	image   string
-	dryRun  bool
-	yes     bool
+	// originalLost accepts that agents and clusters of an installation elsewhere are taken over.
+	originalLost bool
+	image        string
+	dryRun       bool
+	yes          bool
 }
 
 func newRestoreCmd(env *Env) *cobra.Command {
@@ -65,6 +67,8 @@ have all shards whose data the interrupted restore replaces, and replaces it, to
 	o.setup.addAllowOtherCluster(c)
 	addRisk(c, acceptance{risk: risk.OtherBackup, value: "NAME", accept: collect(&o.instead),
 		usage: "restore this backup instead of NAME, whose restore was interrupted"})
+	addRisk(c, acceptance{risk: risk.LostInstallation, accept: set(&o.originalLost),
+		usage: "take over the agents and clusters of the installation, which does not run elsewhere any more"})
 	f.BoolVar(&o.dryRun, "dry-run", false, "print what would be restored, and change nothing")
 	addYes(f, &o.yes)
 	completeFlag(c, "shard", o.setup.names(env, shardNames))
@@ -110,7 +114,8 @@ func (o *restoreOptions) run(ctx context.Context) error {
 	}
 	r := &backup.Restore{
 		Topology: s.topology, Runtime: s.runtime, Place: place, Target: target, Name: name, Shards: shards,
-		Instead: o.instead, Identities: identities, Observe: s.reporter.observe, Now: o.env.Now,
+		Instead: o.instead, OriginalLost: o.originalLost, Identities: identities,
+		Observe: s.reporter.observe, Now: o.env.Now,
 	}
 	if err := o.restore(ctx, s, r); err != nil || o.dryRun {
 		return err
@@ -150,13 +155,18 @@ func (o *restoreOptions) start(ctx context.Context, s *session) error {
 }
 
 func (o *restoreOptions) question(s *session, p *backup.Plan) string {
-	return fmt.Sprintf("Stop kcp %q on %s, and replace the data of %s with the backup of %s? The present "+
-		"data is moved aside.",
-		s.topology.Name, s.runtime.Where(), joinIDs(p), p.Verified.Manifest.Created.Format("2006-01-02 15:04:05 MST"))
+	question := fmt.Sprintf("Stop kcp %q on %s, and replace the data of %s with the backup of %s? The present "+
+		"data is moved aside.", s.topology.Name, s.runtime.Where(), joinIDs(p.Restored),
+		p.Verified.Manifest.Created.Format("2006-01-02 15:04:05 MST"))
+	if len(p.TakenOver) > 0 {
+		question += fmt.Sprintf(" The restored kcp takes over %s: their objects become those of the backup.",
+			joinIDs(p.TakenOver))
+	}
+	return question
 }
 
-func joinIDs(p *backup.Plan) string {
-	return strings.Join(mapped(p.Restored, func(id topology.ID) string { return string(id) }), ", ")
+func joinIDs(ids []topology.ID) string {
+	return strings.Join(mapped(ids, func(id topology.ID) string { return string(id) }), ", ")
 }
 
 func (o *restoreOptions) print(s *session, p *backup.Plan) {
@@ -169,6 +179,9 @@ func (o *restoreOptions) print(s *session, p *backup.Plan) {
 	if p.Keys {
 		o.env.print(fmt.Sprintf("installation %s: authorities and record would be restored (dry run)\n",
 			p.Verified.Manifest.Installation))
+	}
+	for _, id := range p.TakenOver {
+		o.env.print(fmt.Sprintf("%s: would be taken over (dry run)\n", id))
 	}
 	if o.env.events == nil {
 		(&backupVerifyOptions{env: o.env}).print(p.Verified)

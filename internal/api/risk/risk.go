@@ -8,6 +8,8 @@ type Risk string
 const (
 	// DataChange: a component starts without its data, or is removed from its data.
 	DataChange Risk = "data-change"
+	// LostInstallation: what a restored installation uses outside of kcp is taken from one that may still run.
+	LostInstallation Risk = "lost-installation"
 	// LostRecord: an installation whose record is lost for good is replaced.
 	LostRecord Risk = "lost-record"
 	// OtherBackup: a backup takes the place of another one, whose restore was interrupted.

@@ -42,6 +42,8 @@ type memory struct {
 	aside   []string
 	// refused are the components whose data cannot be replaced, with the reasons.
 	refused map[topology.ID]string
+	// elsewhere means that the backup was taken in another place.
+	elsewhere bool
 	// witnessed is the largest serial that is noted outside of the record.
 	witnessed int64
 	// fails is called before each write, which returns its error.
@@ -135,6 +137,8 @@ func (m *memory) Placeable(_ context.Context, all []*topology.Component) error {
 	}
 	return errors.Join(errs...)
 }
+
+func (m *memory) WasHere(context.Context, record.Data) (bool, error) { return !m.elsewhere, nil }
 
 func (m *memory) PrepareRestore(context.Context) error { return m.write("prepare") }
 

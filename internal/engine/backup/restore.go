@@ -4,13 +4,13 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"time"
 
 	"filippo.io/age"
 
+	"github.com/kcpctl/kcpctl/internal/api/risk"
 	"github.com/kcpctl/kcpctl/internal/desired/pki"
 	"github.com/kcpctl/kcpctl/internal/desired/plan"
 	"github.com/kcpctl/kcpctl/internal/desired/record"
@@ -33,6 +33,9 @@ const (
 type Place interface {
 	// Placeable refuses components whose data cannot be replaced, all at once. It writes nothing.
 	Placeable(ctx context.Context, all []*topology.Component) error
+	// WasHere reports whether a backup was taken of data in one of the places of the setup. False: it was elsewhere, or
+	// that is unknown.
+	WasHere(ctx context.Context, d record.Data) (bool, error)
 	// PrepareRestore creates what must exist before the lock: namespaces.
 	PrepareRestore(ctx context.Context) error
 	// PlaceData makes a database the data of a component, which does not run. What it had is moved aside. A call that
@@ -62,6 +65,8 @@ type Restore struct {
 	Shards []topology.ID
 	// Instead are the backups whose interrupted restores this one takes the place of.
 	Instead []string
+	// OriginalLost accepts that the restored installation takes over agents and clusters of one that was elsewhere.
+	OriginalLost bool
 	// Identities decrypt the PKI. They are needed only if the installation has no PKI.
 	Identities []age.Identity
 	Observe    run.Observer
@@ -82,6 +87,9 @@ type Plan struct {
 	Emptied []topology.ID
 	// Keys means that the PKI and the record are restored, too.
 	Keys bool
+	// TakenOver are the agents and clusters that an installation elsewhere would lose to the restored one, if it still
+	// runs.
+	TakenOver []topology.ID
 }
 
 // Plan verifies the backup, and finds out what the restore does. It refuses what would lose something, and writes
@@ -120,7 +128,7 @@ func (r *Restore) plan(ctx context.Context) (*Plan, error) {
 		return nil, err
 	}
 	if p.Keys {
-		err = r.checkKeys(ctx)
+		err = r.checkKeys(ctx, p)
 	} else {
 		err = r.checkEncryption(ctx)
 	}
@@ -169,7 +177,7 @@ func (r *Restore) matches() error {
 
 // checkKeys refuses what cannot bring back a lost installation: without keys, or without the data of a shard, which
 // would begin empty while others refer to what was in it.
-func (r *Restore) checkKeys(ctx context.Context) error {
+func (r *Restore) checkKeys(ctx context.Context, p *Plan) error {
 	if len(r.Shards) > 0 {
 		return clierr.New(clierr.BadInput, "leave out --shard",
 			"this installation does not exist here, so the shards without --shard would begin without data")
@@ -178,7 +186,7 @@ func (r *Restore) checkKeys(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if err := r.checkCopy(then); err != nil {
+	if err := r.checkCopy(ctx, p, then); err != nil {
 		return err
 	}
 	for _, c := range r.Topology.Shards() {
@@ -207,26 +215,47 @@ func (r *Restore) checkKeys(ctx context.Context) error {
 	return nil
 }
 
-// checkCopy refuses a copy, on this machine, of an installation on clusters that has agents or workloads: with the
-// credentials of the original, they would change what runs in its clusters to what the backup has.
-func (r *Restore) checkCopy(then *record.Record) error {
-	onClusters := func(d record.Data) bool { return d.Cluster != "" }
-	if !r.Topology.Local() || !slices.ContainsFunc(slices.Collect(maps.Values(then.Data)), onClusters) {
-		return nil
+// checkCopy refuses to restore an installation that was elsewhere, and may still run there, if it has agents or
+// workloads: with the credentials of the original, they would change what runs in its clusters to what the backup has.
+func (r *Restore) checkCopy(ctx context.Context, p *Plan, then *record.Record) error {
+	if here, err := r.wasHere(ctx, then); err != nil || here {
+		return err
 	}
 	var ids []string
 	for _, c := range r.Topology.Components {
 		if c.Kind.UsesClusters() {
+			p.TakenOver = append(p.TakenOver, c.ID())
 			ids = append(ids, string(c.ID()))
 		}
 	}
-	if len(ids) == 0 {
+	without := "remove spec.agents and spec.workloads from a copy of the setup file, and name that file with -f"
+	switch {
+	case len(ids) == 0:
+		return nil
+	case r.Topology.Local():
+		return clierr.New(clierr.BadInput, without,
+			"this copy of an installation on clusters would change what runs there: the setup file has %s",
+			strings.Join(ids, ", "))
+	case r.OriginalLost:
 		return nil
 	}
-	return clierr.New(clierr.BadInput,
-		"remove spec.agents and spec.workloads from a copy of the setup file, and name that file with -f",
-		"this copy of an installation on clusters would change what runs there: the setup file has %s",
-		strings.Join(ids, ", "))
+	return clierr.New(clierr.Failed, "if it is lost for good, add "+risk.LostInstallation.Flag()+
+		"; for a copy beside it, "+without,
+		"the installation of the backup was on another cluster or in another namespace, and may still run there: "+
+			"this one would take over %s", strings.Join(ids, ", "))
+}
+
+// wasHere reports whether all data of an installation was in the places of the setup.
+func (r *Restore) wasHere(ctx context.Context, then *record.Record) (bool, error) {
+	for _, d := range then.Data {
+		if d.Removed {
+			continue
+		}
+		if here, err := r.Place.WasHere(ctx, d); err != nil || !here {
+			return false, err
+		}
+	}
+	return true, nil
 }
 
 // choose decides which components get data.

@@ -458,15 +458,16 @@ func TestRestoreRefuses(t *testing.T) {
 			r.Name = m.Name
 		}, "the backup has no data of shard/alpha: its setup file did not have the shard"},
 		"a copy on this machine with workloads": {func(t *testing.T, w *world, r *backup.Restore) {
-			w.record.Data["shard/alpha"] = record.Data{Cluster: "eu"}
-			w.now = w.now.Add(time.Second)
-			m, err := w.create().Run(t.Context())
-			require.NoError(t, err)
 			w.lose()
-			r.Name = m.Name
+			w.elsewhere = true
 			r.Topology = topologytest.BuildLocal(t, strings.Replace(sharded, "{cacheServer",
 				"{workloads: {clusters: [{name: c1, context: eu}]}, cacheServer", 1))
 		}, "the setup file has workloads/controller, cluster/c1"},
+		"a copy on other clusters with workloads": {func(t *testing.T, w *world, r *backup.Restore) {
+			w.lose()
+			w.elsewhere = true
+			r.Topology = withWorkloads(t)
+		}, "may still run there: this one would take over workloads/controller, cluster/c1"},
 		"data that cannot be replaced": {func(_ *testing.T, w *world, _ *backup.Restore) {
 			w.refused = map[topology.ID]string{"shard/alpha": "it has an external etcd", "cache-server": "it is away"}
 		}, "it has an external etcd\nit is away"},
@@ -486,4 +487,30 @@ func TestRestoreRefuses(t *testing.T) {
 			require.Empty(t, w.data)
 		})
 	}
+}
+
+func withWorkloads(t *testing.T) *topology.Topology {
+	t.Helper()
+	return topologytest.Build(t, strings.Replace(sharded, "{cacheServer", "{workloads: {clusters: [{name: c1, context: eu}]}, cacheServer", 1))
+}
+
+// A restore in another place says what follows it instead of the original.
+func TestRestoreInAnotherPlace(t *testing.T) {
+	w := newWorld(t)
+	m, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.lose()
+	w.elsewhere = true
+	r := w.restore(m.Name)
+	p, err := r.Plan(t.Context())
+	require.NoError(t, err, "without agents and workloads, it changes nothing elsewhere")
+	require.Empty(t, p.TakenOver)
+	r.Topology, r.OriginalLost = withWorkloads(t), true
+	p, err = r.Plan(t.Context())
+	require.NoError(t, err)
+	require.Equal(t, []topology.ID{"workloads/controller", "cluster/c1"}, p.TakenOver)
+	w.elsewhere, r.OriginalLost = false, false
+	p, err = r.Plan(t.Context())
+	require.NoError(t, err)
+	require.Empty(t, p.TakenOver)
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -49,6 +50,16 @@ func (r *restorer) PrepareRestore(ctx context.Context) error {
 			Ref: o.Ref(), Component: o.Component, Action: plan.Create, Want: o.Unstructured,
 		}}, run.PlanOptions{})
 	})
+}
+
+// WasHere reports whether data was certainly in one of the setup's namespaces.
+func (r *restorer) WasHere(ctx context.Context, d record.Data) (bool, error) {
+	if err := r.clusters.connect(ctx); err != nil {
+		return false, err
+	}
+	return slices.ContainsFunc(r.clusters.current, func(cl *cluster.Client) bool {
+		return cl.UID != "" && d.ClusterUID == string(cl.UID) && d.Namespace == cl.Namespace
+	}), nil
 }
 
 // Placeable refuses components whose data cannot be replaced: because it is not in volumes that kcpctl creates, or

@@ -368,3 +368,25 @@ func TestVolumesThatCannotBeReplaced(t *testing.T) {
 	require.ErrorContains(t, err, "shard/delta stores its data in an external etcd, https://etcd.example.com:2379, which kcpctl does not replace")
 	require.Contains(t, clierr.Hint(err), "etcdutl snapshot restore")
 }
+
+// What has the same name elsewhere is another place, and so is what is not known to be this one.
+func TestABackupWasTakenHere(t *testing.T) {
+	v := newVolumes(t)
+	rt := v.runtime()
+	require.NoError(t, rt.clusters.connect(t.Context()))
+	here := record.Data{Cluster: "default", Namespace: "kcp", ClusterUID: string(rt.clusters.home.UID)}
+	require.NotEmpty(t, here.ClusterUID)
+	for want, all := range map[bool][]record.Data{
+		true: {here, {Cluster: "renamed", Namespace: "kcp", ClusterUID: here.ClusterUID}},
+		false: {
+			{Cluster: "default", Namespace: "kcp", ClusterUID: "another"}, {Cluster: "default", Namespace: "kcp"}, {},
+			{Cluster: "default", Namespace: "other", ClusterUID: here.ClusterUID},
+		},
+	} {
+		for _, d := range all {
+			got, err := rt.WasHere(t.Context(), d)
+			require.NoError(t, err)
+			require.Equal(t, want, got, "%+v", d)
+		}
+	}
+}

@@ -18,6 +18,11 @@ const dirEtcd = "etcd"
 // PrepareRestore does nothing: the state directory is created with its first file.
 func (r *Runtime) PrepareRestore(context.Context) error { return nil }
 
+// WasHere reports whether data was on a machine, which is taken to be this one.
+func (r *Runtime) WasHere(_ context.Context, d record.Data) (bool, error) {
+	return d.Cluster == "", nil
+}
+
 // Placeable accepts all components: on this machine each has an embedded etcd.
 func (r *Runtime) Placeable(context.Context, []*topology.Component) error { return nil }
 
