@@ -52,6 +52,12 @@ func (a addition) apply(ctx context.Context, before *session, edited *setup.File
 		return err
 	}
 	defer s.close()
+	if a.scope == nil {
+		hint := "if " + s.runtime.Where() + " is the place of kcp, run " + s.flags.command("up") + ", which starts %s"
+		if err := requireDependencies(ctx, s, up.options.Only, hint); err != nil {
+			return err
+		}
+	}
 	if a.ready != nil {
 		if err := a.ready(ctx, s); errors.Is(err, errDeclined) {
 			return nil

@@ -46,7 +46,8 @@ first cluster also starts the controller. The kubeconfig is not stored: kcpctl c
 the cluster, and the controller uses its token. With --mode pull, a Deployment in the cluster syncs it and connects
 to kcp, for example because the controller cannot connect to the cluster.
 
---context and --kubeconfig are those of the physical cluster. Those of kcp itself are in the setup file.
+--context and --kubeconfig are those of the physical cluster. Those of kcp itself are in the setup file, or come from
+KCPCTL_CONTEXT, KCPCTL_KUBECONFIG or the configuration file.
 
 A cluster that lacks fields of a published schema cannot serve the API: kcpctl workloads apis has the reason, and
 how a narrower schema is accepted.
@@ -65,8 +66,10 @@ kcpctl up to continue.`,
 	}
 	f := c.Flags()
 	o.setup.addStarting(f)
-	for _, name := range []string{"context", "kubeconfig"} {
-		allow(f, nil, name) // a variable is about the cluster of kcp
+	for name, value := range map[string]physicalFlag{
+		"context": {&o.context, &o.setup.context}, "kubeconfig": {&o.kubeconfig, &o.setup.kubeconfig},
+	} {
+		f.Lookup(name).Value = value
 		annotate(f, notWith, nil, name)
 	}
 	f.Lookup("context").Usage = "kubeconfig context of the physical cluster (default: the current context)"
@@ -84,6 +87,21 @@ kcpctl up to continue.`,
 	return c
 }
 
+// physicalFlag is a flag of the physical cluster. Its variable and the configuration file are about the cluster of kcp,
+// as in all commands.
+type physicalFlag struct{ typed, ofKcp *string }
+
+func (p physicalFlag) Type() string { return "string" }
+
+func (p physicalFlag) String() string { return *p.typed }
+
+func (p physicalFlag) Set(value string) error {
+	*p.typed = value
+	return nil
+}
+
+func (p physicalFlag) setFromSource(value string) { *p.ofKcp = value }
+
 func (o *clusterAddOptions) run(ctx context.Context) error {
 	if err := o.edit.validateEdit(o.setup.file); err != nil {
 		return err
@@ -91,7 +109,10 @@ func (o *clusterAddOptions) run(ctx context.Context) error {
 	if _, ok := syncModeOf(o.mode); !ok {
 		return clierr.New(clierr.BadInput, "use push, pull or none", "invalid --mode %q", o.mode)
 	}
-	o.context, o.kubeconfig, o.setup.context, o.setup.kubeconfig = o.setup.context, o.setup.kubeconfig, "", ""
+	if o.setup.local.enabled { // kcp is on no cluster
+		o.setup.context = ""
+		o.setup.kubeconfig = ""
+	}
 	before, err := loadSetup(o.env, &o.setup)
 	if err != nil {
 		return err

@@ -2,6 +2,7 @@ package cmd
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -361,4 +362,60 @@ func TestClusterAddExplainsWhatIsInTheFile(t *testing.T) {
 	require.Equal(t, "wait for the other run", clierr.Hint(add.explained(before, after, refused)))
 	require.NoError(t, write())
 	require.Contains(t, clierr.Hint(add.explained(before, after, refused)), "wait for the other run; the cluster is in "+o.setup.file+": fix the cause and run kcpctl up")
+}
+
+// Variables and the configuration file say where kcp is, and the flags where the physical cluster is.
+func TestClusterAddFindsKcp(t *testing.T) {
+	home := t.TempDir()
+	t.Setenv("XDG_CONFIG_HOME", home)
+	require.NoError(t, os.MkdirAll(filepath.Join(home, "kcpctl"), 0o700))
+	require.NoError(t, os.WriteFile(filepath.Join(home, "kcpctl", "config.yaml"), []byte("context: prod\n"), 0o600))
+	path := filepath.Join(home, "kcp.yaml")
+	require.NoError(t, os.WriteFile(path, []byte(topologytest.Header), 0o600))
+	contexts := func(variable string, args ...string) string {
+		env, _, errs := fakeEnv()
+		env.Getenv = func(name string) string {
+			if name == "KCPCTL_CONTEXT" {
+				return variable
+			}
+			return ""
+		}
+		got := ""
+		env.Open = func(top *topology.Topology, _ kube.Options) (run.Runtime, error) {
+			got = top.Home.Context + " " + top.Setup.Spec.Workloads.Clusters[0].Context
+			return nil, errors.New("not in this test")
+		}
+		require.Equal(t, 1, Main(t.Context(), append([]string{"cluster", "add", "c1", "-f", path}, args...), env), errs.String())
+		return got
+	}
+	require.Equal(t, "prod eu", contexts("", "--context", "eu"))
+	require.Equal(t, "home eu", contexts("home", "--context", "eu"))
+	require.Equal(t, "home ", contexts("home"), "the current context")
+}
+
+// What needs kcp does not begin another installation where kcp is not.
+func TestAdditionsNeedKcp(t *testing.T) {
+	for name, args := range map[string][]string{
+		"cluster": {"cluster", "add", "c1", "--context", "eu"},
+		"agent":   {"agent", "add", "w", "--workspace", "root:w", "--publish", "widget.example.com", "--cluster", "services"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			path := filepath.Join(t.TempDir(), "kcp.yaml")
+			text := fmt.Appendf(nil, withComments, serviceCluster(t))
+			require.NoError(t, os.WriteFile(path, text, 0o600))
+			file, err := setup.Load(path, nil)
+			require.NoError(t, err)
+			rt := fakeruntime.New(t, topology.Build(file.Setup))
+			env, _, errs := fakeEnv()
+			openAs(env, rt)
+			require.Equal(t, 1, Main(t.Context(), append(args, "-f", path), env), errs.String())
+			require.Contains(t, errs.String(), "which is not ready: ")
+			require.Contains(t, errs.String(), "nothing was changed")
+			require.Contains(t, errs.String(), "run kcpctl up -f "+path+", which starts ")
+			require.Empty(t, rt.Calls())
+			now, err := os.ReadFile(path)
+			require.NoError(t, err)
+			require.Equal(t, string(text), string(now))
+		})
+	}
 }

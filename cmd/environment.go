@@ -149,9 +149,23 @@ func contradiction(against *pflag.Flag, flags []string) error {
 	return clierr.New(clierr.BadInput, hint, "%s cannot be used with --%s", strings.Join(flags, " and "), against.Name)
 }
 
+// otherInSources is the value of a flag that means something else than what sources have under its name, which it keeps
+// apart.
+type otherInSources interface{ setFromSource(value string) }
+
+func isOtherInSources(f *pflag.Flag) (otherInSources, bool) {
+	value := f.Value
+	if o, ok := value.(*once); ok {
+		value = o.Value
+	}
+	other, is := value.(otherInSources)
+	return other, is
+}
+
 // setFromSource sets a flag that was not given from the first source that has a value for it.
 func setFromSource(env *Env, c *cobra.Command, file *viper.Viper, f *pflag.Flag) error {
-	if f.Changed || f.Name == "help" {
+	other, isOther := isOtherInSources(f)
+	if f.Changed && !isOther || f.Name == "help" {
 		return nil
 	}
 	name := variable(f.Name)
@@ -165,6 +179,10 @@ func setFromSource(env *Env, c *cobra.Command, file *viper.Viper, f *pflag.Flag)
 		value, from = file.GetString(f.Name), f.Name+" in "+file.ConfigFileUsed()
 	}
 	if value == "" {
+		return nil
+	}
+	if isOther {
+		other.setFromSource(value)
 		return nil
 	}
 	if err := c.Flags().Set(f.Name, value); err != nil {

@@ -33,7 +33,7 @@ type habit struct {
 func habits() []habit {
 	return []habit{
 		{"long-lines", 135, "break the line", isLong},
-		{"assignments", 9, "assign independent values one at a time", isPair},
+		{"assignments", 8, "assign independent values one at a time", isPair},
 		{"those-of", 0, "name what is meant, instead of those of, that of, those in", comment(
 			`\b([Tt]hose|[Tt]hat) (of|in|on|with|whose|which)\b`)},
 		{"what-it-is", 0, "use a noun, instead of what it is", comment(
