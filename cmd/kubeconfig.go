@@ -3,6 +3,7 @@ package cmd
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -25,6 +26,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/proxy"
 	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 	"github.com/kcpctl/kcpctl/internal/runtime/local"
 )
 
@@ -275,9 +277,7 @@ func (o *kubeconfigOptions) certificate(
 	s *session, state *pki.State, a topology.Access, declared *topology.Component,
 ) (pki.Pair, error) {
 	if declared == nil {
-		return pki.Mint(state, pki.MintSpec{
-			CN: a.User, Orgs: a.Groups, Algorithm: s.file.Setup.Spec.PKI.KeyAlgorithm, Validity: o.expiresIn,
-		}, o.env.Now())
+		return o.mint(s, state, a)
 	}
 	for _, cert := range pki.CertsOf(s.topology, declared) {
 		if pair, ok := state.Leaves[cert.Key()]; ok {
@@ -286,6 +286,23 @@ func (o *kubeconfigOptions) certificate(
 	}
 	return pki.Pair{}, clierr.New(clierr.Failed, "run "+o.setup.command("up"),
 		"the certificate of the kubeconfig %q has not been issued yet", declared.Name)
+}
+
+// mint makes a certificate, and notes if it ends earlier than --expires-in says: with its authority.
+func (o *kubeconfigOptions) mint(s *session, state *pki.State, a topology.Access) (pki.Pair, error) {
+	now := o.env.Now()
+	pair, err := pki.Mint(state, pki.MintSpec{
+		CN: a.User, Orgs: a.Groups, Algorithm: s.file.Setup.Spec.PKI.KeyAlgorithm, Validity: o.expiresIn,
+	}, now)
+	if err != nil {
+		return pki.Pair{}, err
+	}
+	cert, err := tls.X509KeyPair(pair.Cert, pair.Key)
+	if err == nil && cert.Leaf.NotAfter.Before(now.Add(o.expiresIn).Truncate(time.Second)) {
+		o.env.note(fmt.Sprintf("the kubeconfig is valid until %s, when the client CA expires; to renew the CA, run %s",
+			cert.Leaf.NotAfter.UTC().Format(time.RFC3339), o.setup.command("certs rotate-ca client")))
+	}
+	return pair, err
 }
 
 func (o *kubeconfigOptions) bindRoles(ctx context.Context, s *session, state *pki.State) error {
@@ -309,6 +326,9 @@ func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, c
 	case o.merge:
 		return o.mergeInto(ctx, owner, content)
 	case o.output != "":
+		if err := o.replaceable(); err != nil {
+			return err
+		}
 		if err := kubeconfig.WriteFile(o.output, content); err != nil {
 			return notWritable(err, "name a file that you can write with -o")
 		}
@@ -317,6 +337,20 @@ func (o *kubeconfigOptions) write(ctx context.Context, owner kubeconfig.Owner, c
 	}
 	_, err := o.env.Streams.Out.Write(content)
 	return err
+}
+
+// replaceable refuses to replace a file that has other contexts, such as the kubeconfig of the user.
+func (o *kubeconfigOptions) replaceable() error {
+	others, err := kubeconfig.Others(o.output)
+	if err != nil {
+		return clierr.New(clierr.BadInput, "name another file with -o", "write kubeconfig: %w", err)
+	}
+	if len(others) == 0 {
+		return nil
+	}
+	return clierr.New(clierr.BadInput,
+		"add to it with KUBECONFIG="+quote(o.output)+" and --merge, or name another file with -o",
+		"%s has other contexts, which would be lost: %s", o.output, gather.Few(others, 3, ", "))
 }
 
 func (o *kubeconfigOptions) mergeInto(ctx context.Context, owner kubeconfig.Owner, content []byte) error {

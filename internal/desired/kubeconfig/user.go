@@ -2,7 +2,12 @@ package kubeconfig
 
 import (
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"io/fs"
+	"maps"
+	"os"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -82,6 +87,31 @@ func WriteFile(path string, data []byte) error {
 		return fmt.Errorf("write kubeconfig: %w", err)
 	}
 	return nil
+}
+
+// Others returns the contexts of a file that do not lead to the kcp that ForUser or ForLogin has made it for: they are
+// lost if the file is replaced. The file does not have to exist.
+func Others(path string) ([]string, error) {
+	raw, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	cfg, err := clientcmd.Load(raw)
+	if err != nil {
+		return nil, fmt.Errorf("%s exists, and is not a kubeconfig: %w", path, err)
+	}
+	base := cfg.Clusters[topology.ContextBase]
+	var out []string
+	for _, name := range slices.Sorted(maps.Keys(cfg.Contexts)) {
+		at := cfg.Clusters[cfg.Contexts[name].Cluster]
+		if base == nil || at == nil || !strings.HasPrefix(at.Server+"/", base.Server+"/") {
+			out = append(out, name)
+		}
+	}
+	return out, nil
 }
 
 // WithTokenFile returns a kubeconfig whose users also have their token in a file in its directory, and the token.
