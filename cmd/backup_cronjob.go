@@ -39,7 +39,8 @@ func (o *backupCreateOptions) printCronJob() error {
 	}
 	j := render.Job{
 		Name: "backup", Schedule: o.schedule, Environment: o.credentials,
-		Args: []string{"backup", "create", "--applied", "--timeout=" + o.timeout.String()},
+		Final: clierr.Unknown, // a partial backup: the shard cannot be read in a minute either
+		Args:  []string{"backup", "create", "--applied", "--timeout=" + o.timeout.String()},
 	}
 	for _, c := range s.topology.Clusters {
 		if hasShard(s.topology, c.Name) { // the root shard's also has the record
@@ -51,6 +52,10 @@ func (o *backupCreateOptions) printCronJob() error {
 	switch rest, claim := strings.CutPrefix(to, claimScheme); {
 	case claim:
 		name, dir, _ := strings.Cut(rest, "/")
+		if name == "" {
+			return clierr.New(clierr.BadInput, "name a PersistentVolumeClaim as "+claimScheme+"CLAIM/DIR",
+				"--to=%s names no claim", to)
+		}
 		j.Claim = name
 		to = path.Join(render.JobVolumeDir, dir)
 	case !strings.HasPrefix(to, "s3://"):

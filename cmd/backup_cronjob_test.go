@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/stretchr/testify/require"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 
@@ -43,6 +44,10 @@ func TestPrintBackupJob(t *testing.T) {
 	require.Contains(t, pod.Containers[0].VolumeMounts, corev1.VolumeMount{Name: "volume", MountPath: "/var/lib/kcpctl"})
 	require.Equal(t, "backups", pod.Volumes[2].PersistentVolumeClaim.ClaimName)
 	require.Empty(t, pod.Containers[0].EnvFrom)
+	require.Equal(t, &batchv1.PodFailurePolicy{Rules: []batchv1.PodFailurePolicyRule{{
+		Action:      batchv1.PodFailurePolicyActionFailJob,
+		OnExitCodes: &batchv1.PodFailurePolicyOnExitCodesRequirement{Operator: batchv1.PodFailurePolicyOnExitCodesOpIn, Values: []int32{5}},
+	}}}, j.job.Spec.JobTemplate.Spec.PodFailurePolicy, "a partial backup is not repeated")
 }
 
 func TestPrintBackupJobForABucket(t *testing.T) {
@@ -61,8 +66,9 @@ func TestNoBackupJobWhereItCouldNotWork(t *testing.T) {
 		args []string
 		want string
 	}{
-		"on this machine": {"", []string{"--local", "--to=s3://b", "--without-keys"}, "is for setups on a Kubernetes cluster"},
+		"on this machine": {"", []string{"--local", "--to=s3://b", "--without-keys"}, "--local=false overrides it"},
 		"its own disk":    {"", []string{"--to=./backups", "--without-keys"}, `a job in the cluster cannot write to "./backups"`},
+		"no claim":        {"", []string{"--to=pvc:///kcp", "--without-keys"}, "--to=pvc:///kcp names no claim"},
 		"no such shard":   {"", []string{"--to=s3://b", "--without-keys", "--shard=x"}, `there is no shard "x"`},
 		"no recipient":    {"", []string{"--to=s3://b"}, "no recipient to encrypt them to"},
 		"several clusters": {"spec: {external: {hostname: kcp.example.com}, rootShard: {cluster: eu}, " +

@@ -27,6 +27,9 @@ func (o *certsRenewOptions) printCronJob(ctx context.Context) error {
 	if err := o.mayRunInCluster(s); err != nil {
 		return err
 	}
+	if _, err := o.named(s.topology); err != nil {
+		return err
+	}
 	desired, err := deploy.LoadDesired(ctx, s.topology, nil, deploy.DesiredOptions{Now: o.env.Now(), Offline: true})
 	if err != nil {
 		return err

@@ -65,6 +65,7 @@ func TestPrintCronJob(t *testing.T) {
 	require.Equal(t, "kcp", r.job.Namespace)
 	require.Equal(t, "17 3 * * 0", r.job.Spec.Schedule)
 	require.Equal(t, batchv1.ForbidConcurrent, r.job.Spec.ConcurrencyPolicy)
+	require.Nil(t, r.job.Spec.JobTemplate.Spec.PodFailurePolicy, "what was interrupted is continued")
 	pod := r.job.Spec.JobTemplate.Spec.Template.Spec
 	require.Equal(t, r.account.Name, pod.ServiceAccountName)
 	require.Equal(t, []corev1.LocalObjectReference{{Name: "registry"}}, pod.ImagePullSecrets)
@@ -111,8 +112,9 @@ func TestPrintCronJobOfASetupWithAgents(t *testing.T) {
 
 func TestNoCronJobWhereItCouldNotWork(t *testing.T) {
 	for name, tc := range map[string]struct{ spec, arg, want string }{
-		"on this machine": {"", "--local", "is for setups on a Kubernetes cluster"},
-		"a directory":     {"", "--pki-dir=pki", "cannot read the directory"},
+		"on this machine":   {"", "--local", "is for setups on a Kubernetes cluster"},
+		"no such component": {"", "shard/alhpa", `shard/alhpa`},
+		"a directory":       {"", "--pki-dir=pki", "cannot read the directory"},
 		"several clusters": {"spec: {external: {hostname: kcp.example.com}, rootShard: {cluster: eu}, " +
 			"clusters: [{name: eu, context: eu}, {name: us, context: us}]}\n", "", "the setup has 2 clusters"},
 		"another user": {"spec: {clusters: [{name: eu, as: admin}]}\n", "", `cannot act as the user "admin"`},

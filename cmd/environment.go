@@ -108,6 +108,10 @@ func (s source) settable(c *cobra.Command) []string {
 	return slices.Compact(out)
 }
 
+// omitLocal is the next step where --local cannot be used.
+const omitLocal = "omit --local; it can also come from KCPCTL_LOCAL or the configuration file: --local=false " +
+	"overrides it"
+
 // setFromSources sets the flags that were not given from KCPCTL_* variables and from the configuration file, except
 // those that have no effect with the others. Such a flag that was given is an error.
 func setFromSources(env *Env, c *cobra.Command) error {

@@ -15,7 +15,7 @@ func newExitCodesTopic() *cobra.Command {
     3  Everything is applied, and something is not ready in time. status: something is not ready.
     4  Another field manager owns a field, another run holds the lock, or an object has changed in the meantime.
     5  diff, check, certs check, etcd members, top workspaces and version --check could not find out everything, for
-       example because a server does not answer.
+       example because a server does not answer. backup create: a shard is not in the backup.
   130  The command was interrupted. The same command continues.
 
 kubeconfig with a command after -- ends with the exit code of that command.`,

@@ -82,7 +82,7 @@ func (o *importOptions) check() error {
 			"name files or directories with -f, or - for stdin; or read a running installation with --from-cluster",
 			"-f is required")
 	case o.setup.local.enabled:
-		return clierr.New(clierr.BadInput, "omit --local", "import reads files or a cluster, not --local")
+		return clierr.New(clierr.BadInput, omitLocal, "import reads files or a cluster, not --local")
 	}
 	return checkOutputFile(o.output)
 }

@@ -13,7 +13,7 @@ import (
 // loadForJob loads a setup whose job is printed. It contacts no cluster.
 func loadForJob(env *Env, flags *setupFlags) (*session, error) {
 	if flags.local.enabled {
-		return nil, clierr.New(clierr.BadInput, "omit --local", "--print-cronjob is for setups on a Kubernetes cluster")
+		return nil, clierr.New(clierr.BadInput, omitLocal, "--print-cronjob is for setups on a Kubernetes cluster")
 	}
 	return loadSetup(env, flags)
 }

@@ -3,6 +3,7 @@ package render
 import (
 	"cmp"
 
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -26,6 +27,8 @@ type Job struct {
 	Args []string
 	// Environment is a Secret whose entries are environment variables. Empty: none.
 	Environment string
+	// Final is an exit code after which a run is not repeated before the next time. 0: there is none.
+	Final int
 	// Claim is a PersistentVolumeClaim that is mounted at JobVolumeDir. Empty: none.
 	Claim string
 	// Namespaced and Clusterwide are the permissions of the job: in namespaces, and in the whole cluster.
@@ -161,12 +164,19 @@ func (j Job) labels() map[string]any {
 }
 
 func (j Job) schedule(account string) map[string]any {
+	job := map[string]any{
+		"backoffLimit": int64(3), // an interrupted run is continued
+		"template":     map[string]any{"metadata": map[string]any{"labels": j.labels()}, "spec": j.pod(account)},
+	}
+	if j.Final != 0 {
+		job["podFailurePolicy"] = map[string]any{"rules": []any{map[string]any{
+			"action":      string(batchv1.PodFailurePolicyActionFailJob),
+			"onExitCodes": map[string]any{"operator": "In", "values": []any{int64(j.Final)}},
+		}}}
+	}
 	return map[string]any{
 		"schedule": j.Schedule, "concurrencyPolicy": "Forbid", "startingDeadlineSeconds": int64(86400),
-		"jobTemplate": map[string]any{"spec": map[string]any{
-			"backoffLimit": int64(3), // an interrupted run is continued
-			"template":     map[string]any{"metadata": map[string]any{"labels": j.labels()}, "spec": j.pod(account)},
-		}},
+		"jobTemplate": map[string]any{"spec": job},
 	}
 }
 

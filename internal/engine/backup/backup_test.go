@@ -105,6 +105,7 @@ func TestPartial(t *testing.T) {
 	w.etcds["etcd/alpha"].Stop(0)
 	m, err := w.create().Run(t.Context())
 	require.ErrorContains(t, err, "shard/alpha is not in the backup")
+	require.Equal(t, clierr.Unknown, clierr.Code(err), "a job does not repeat it")
 	require.Contains(t, m.Partial, "alpha")
 	require.Len(t, m.Databases, 1)
 	v := w.verify(t, m.Name)
@@ -177,6 +178,24 @@ func TestSetupFileIsOlderThanTheInstallation(t *testing.T) {
 	m, err = c.Run(t.Context())
 	require.NoError(t, err, "it was not to have the others")
 	require.Contains(t, m.Partial, "beta")
+}
+
+// A backup of a machine whose clock was ahead is the newest for long, and the new one is kept nevertheless.
+func TestPruneKeepsTheNewBackup(t *testing.T) {
+	w := newWorld(t)
+	now := w.now
+	w.now = now.AddDate(1, 0, 0)
+	ahead, err := w.create().Run(t.Context())
+	require.NoError(t, err)
+	w.now = now
+	c := w.create()
+	c.Keep = backup.Keep{Last: 1}
+	m, err := c.Run(t.Context())
+	require.NoError(t, err)
+	found, err := archive.List(t.Context(), w.target)
+	require.NoError(t, err)
+	require.Len(t, found.Complete, 2)
+	require.Equal(t, []string{m.Name, ahead.Name}, []string{found.Complete[0].Name, found.Complete[1].Name})
 }
 
 // A copy of backups that was interrupted has a manifest without the files: it displaces no backup that is whole.

@@ -121,7 +121,7 @@ func (c *Create) discard(ctx context.Context, m *archive.Manifest) {
 }
 
 // prune deletes old backups of the installation. A partial backup replaces only partial ones, but while a shard cannot
-// be read, they must not fill the target either.
+// be read, they must not fill the target either. The new backup is kept, also if the clock of an earlier one was ahead.
 func (c *Create) prune(ctx context.Context, m *archive.Manifest) error {
 	if c.Keep == (Keep{}) {
 		return nil
@@ -133,7 +133,9 @@ func (c *Create) prune(ctx context.Context, m *archive.Manifest) error {
 	own := slices.DeleteFunc(found.Complete,
 		func(o *archive.Manifest) bool { return o.Installation != m.Installation })
 	var deleted []string
-	err = Prune(ctx, c.Target, Prunable(own, c.Keep, c.Now()), func(name string) { deleted = append(deleted, name) })
+	old := slices.DeleteFunc(Prunable(own, c.Keep, c.Now()),
+		func(o *archive.Manifest) bool { return o.Name == m.Name })
+	err = Prune(ctx, c.Target, old, func(name string) { deleted = append(deleted, name) })
 	if err != nil {
 		return c.fail(stepPrune, err)
 	}
@@ -354,7 +356,7 @@ func (c *Create) incomplete(m *archive.Manifest) error {
 	if len(errs) == 0 {
 		return nil
 	}
-	return clierr.New(clierr.Failed, "the others are in "+m.Name+"; kcpctl status shows what is wrong", "%w",
+	return clierr.New(clierr.Unknown, "the others are in "+m.Name+"; kcpctl status shows what is wrong", "%w",
 		errors.Join(errs...))
 }
 
