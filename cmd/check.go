@@ -73,13 +73,17 @@ func (o *checkOptions) run(ctx context.Context, s *session) error {
 	until := o.env.Now().Add(o.wait)
 	for {
 		r, err := o.round(ctx, s)
-		if err != nil {
+		last := !o.env.Now().Before(until)
+		switch {
+		case err != nil && (last || ctx.Err() != nil):
 			return err
-		}
-		if r.Passed || !o.env.Now().Before(until) {
+		case err != nil:
+			o.env.note("waiting: " + firstLine(err.Error()))
+		case r.Passed || last:
 			return o.finish(r)
+		default:
+			o.env.note("waiting: " + r.Summary())
 		}
-		o.env.note("waiting: " + r.Summary())
 		if err := poll.Pause(ctx, checkPause); err != nil {
 			return err
 		}

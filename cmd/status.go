@@ -54,11 +54,19 @@ func (o *statusOptions) run(ctx context.Context, s *session) error {
 	out := *o.env.Streams.Out
 	out.Live = out.Live && o.watch // only --watch clears the terminal
 	screen := &ui.Screen{Stream: &out}
-	for {
-		st, err := o.show(ctx, s, screen)
+	for shown := false; ; {
+		st, err := status.Collect(ctx, s.topology, s.runtime, o.env.Now(), status.Options{Drift: o.drift})
+		if err == nil {
+			shown = true
+			if err := o.show(st, screen); err != nil {
+				return err
+			}
+		}
 		switch {
 		case o.watch && ctx.Err() != nil:
 			return nil
+		case err != nil && o.watch && shown: // what runs can be read again after a while
+			o.env.note(firstLine(err.Error()))
 		case err != nil:
 			return err
 		case !o.watch && st.State == status.NotInstalled && s.isHere() != "":
@@ -75,23 +83,18 @@ func (o *statusOptions) run(ctx context.Context, s *session) error {
 	}
 }
 
-// show collects the status and prints it.
-func (o *statusOptions) show(ctx context.Context, s *session, screen *ui.Screen) (*status.Status, error) {
-	st, err := status.Collect(ctx, s.topology, s.runtime, o.env.Now(), status.Options{Drift: o.drift})
-	if err != nil {
-		return nil, err
-	}
+// show prints the status.
+func (o *statusOptions) show(st *status.Status, screen *ui.Screen) error {
 	o.setNextCommands(st)
 	var text bytes.Buffer
 	if o.output != "" {
-		err = encode(&text, o.output, st)
+		if err := encode(&text, o.output, st); err != nil {
+			return err
+		}
 	} else {
 		out := *o.env.Streams.Out
 		out.Writer = &text
 		out.Tree(o.tree(st))
 	}
-	if err != nil {
-		return nil, err
-	}
-	return st, screen.Show(text.String())
+	return screen.Show(text.String())
 }

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -16,6 +17,7 @@ import (
 	"github.com/kcpctl/kcpctl/internal/desired/topology"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
+	"github.com/kcpctl/kcpctl/internal/kit/poll"
 )
 
 // measured is the time between the two readings of the metrics.
@@ -70,6 +72,11 @@ func (o *topOptions) run(ctx context.Context, s *session) error {
 		if err := o.show(screen, s, all); err != nil || !o.watch {
 			return err
 		}
+		if !slices.ContainsFunc(all, func(u usage.Component) bool { return u.Reason == "" }) {
+			_ = poll.Pause(ctx, measured) // the reader has not waited between two readings
+		}
+		reader.Left = s.runtime.Unreachable(ctx) // a cluster can answer again
+		s.runtime.LeaveOut(reader.Left)
 	}
 }
 
