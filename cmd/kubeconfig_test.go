@@ -9,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/kcpctl/kcpctl/internal/engine/run"
+	"github.com/kcpctl/kcpctl/internal/engine/run/deploy"
 	"github.com/kcpctl/kcpctl/internal/kit/clierr"
 	"github.com/kcpctl/kcpctl/internal/testutil/fakeruntime"
 	"github.com/kcpctl/kcpctl/internal/testutil/topologytest"
@@ -52,7 +53,7 @@ func TestKubeconfigEndsWithTheCA(t *testing.T) {
 	const text = topologytest.Header + "spec: {pki: {caValidity: 48h, certificateValidity: 24h}}\n"
 	top := topologytest.Build(t, text)
 	rt := fakeruntime.New(t, top)
-	_, err := (&run.Up{
+	_, err := (&deploy.Up{
 		Topology: top, Runtime: rt, Setup: []byte("the setup"), Observe: func(run.Event) {}, Now: time.Now, Network: fakeruntime.Network{},
 	}).Run(t.Context())
 	require.NoError(t, err)

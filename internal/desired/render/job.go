@@ -3,7 +3,6 @@ package render
 import (
 	"cmp"
 
-	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"k8s.io/apimachinery/pkg/apis/meta/v1/unstructured"
@@ -170,7 +169,7 @@ func (j Job) schedule(account string) map[string]any {
 	}
 	if j.Final != 0 {
 		job["podFailurePolicy"] = map[string]any{"rules": []any{map[string]any{
-			"action":      string(batchv1.PodFailurePolicyActionFailJob),
+			"action":      "FailJob",
 			"onExitCodes": map[string]any{"operator": "In", "values": []any{int64(j.Final)}},
 		}}}
 	}

@@ -123,7 +123,7 @@ func TestFormerObjectsOnAShardThatHasJustStarted(t *testing.T) {
 		w.mustRun(t)
 		w.use(t, strings.Replace(teams, "{clusterRole: view, groups: [team-a]}, ", "", 1))
 		w.below.Kcp.Always("get workspaces", fakekcp.Answer{Code: http.StatusNotFound, Body: "404 page not found"})
-		p, _, err := run.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
+		p, _, err := deploy.Compare(t.Context(), w.up.Topology, w.up.Runtime, time.Now())
 		require.NoError(t, err)
 		require.ErrorContains(t, p.NoAnswer, "kcp does not serve tenancy.kcp.io")
 		require.Contains(t, unknown(p), "ClusterRoleBinding/demo:role:view in "+teamA)

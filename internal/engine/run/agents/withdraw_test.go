@@ -316,20 +316,20 @@ func TestAgentOfUnknownUse(t *testing.T) {
 func TestAgentWhoseAPIsAreNotServedYet(t *testing.T) {
 	notFound := fakekcp.Answer{Code: http.StatusNotFound, Body: "404 page not found"}
 	inAgents(t, func(t *testing.T, w *world, _ func(...string)) {
-		w.rt.Kcp.Script("GET "+endpoint+"/clusters/*/apis/example.com", notFound, notFound)
+		w.Runtime.Kcp.Script("GET "+endpoint+"/clusters/*/apis/example.com", notFound, notFound)
 		w.without(t)
-		_, err := w.run(t)
-		requireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
+		_, err := w.Run(t)
+		runtest.RequireError(t, err, clierr.Failed, "agent/widgets: workspaces have 1 of the objects that it synchronizes: "+
 			"1 widgets.example.com in root:team-a; it does not run, so they would keep its finalizer; it was not removed")
 
-		w.rt.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com", notFound)
-		_, err = w.run(t)
-		requireError(t, err, clierr.Failed, "agent/widgets: whether workspaces have objects of its APIs is not known: root-shard: "+
+		w.Runtime.Kcp.Always("GET "+endpoint+"/clusters/*/apis/example.com", notFound)
+		_, err = w.Run(t)
+		runtest.RequireError(t, err, clierr.Failed, "agent/widgets: whether workspaces have objects of its APIs is not known: root-shard: "+
 			"not served after 20s: list widgets.example.com: the workspace does not serve this API")
-		require.Empty(t, w.rt.Calls())
+		require.Empty(t, w.Runtime.Calls())
 
 		w.exports("root:widgets", "widgets", endpoint)
-		w.mustRun(t)
+		w.MustRun(t)
 		require.Equal(t, ofOthers, left(w), "the APIExport no longer has the API")
 	})
 }
