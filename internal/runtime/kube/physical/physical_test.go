@@ -144,8 +144,8 @@ func TestDeleteNamespace(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			const path = "api/v1/namespaces"
 			s := fakeapi.New(t)
-			s.Serve("/api", "{}")
-			s.Serve("/apis", "{}")
+			s.Serve("/api", "{kind: APIGroupDiscoveryList}")
+			s.Serve("/apis", "{kind: APIGroupDiscoveryList}")
 			s.Apply(t, "", path, "{apiVersion: v1, kind: Namespace, metadata: {name: kube-system}}")
 			seen := s.Apply(t, "", path, "{apiVersion: v1, kind: Namespace, metadata: {name: web}}")
 			c := connect(t, s.URL, "", time.Now)
