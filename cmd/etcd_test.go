@@ -35,24 +35,29 @@ type withMembers struct {
 	etcds.MemberRuntime
 }
 
+// typer returns a function that runs a command against a runtime with one etcd, and returns its output.
+func typer(t *testing.T, rt *fakeruntime.Runtime, etcd etcds.MemberRuntime, path string) func(string) (string, error) {
+	return func(line string) (string, error) {
+		env, stdout, _ := fakeEnv()
+		env.Now = time.Now
+		env.Open = func(top *topology.Topology, _ kube.Options) (run.Runtime, error) {
+			rt.Use(top)
+			return withMembers{rt, etcd}, nil
+		}
+		c := newRootCmd(env)
+		c.SetArgs(append(strings.Fields(line), "-f", path))
+		err := c.ExecuteContext(t.Context())
+		return stdout.String(), err
+	}
+}
+
 // A list without what is on a cluster that cannot be reached names the cluster, and has an exit code of its own.
 func TestListsWithoutACluster(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		rt, path := applied(t, overTwoClusters, overTwoClusters)
 		root := fakeetcd.New(t, topologytest.Build(t, overTwoClusters).Component("etcd/root"), rt.PKI())
 		rt.Lost = []plan.Unreachable{{Cluster: "us", Err: errors.New("no answer")}}
-		typed := func(line string) (string, error) {
-			env, stdout, _ := fakeEnv()
-			env.Now = time.Now
-			env.Open = func(top *topology.Topology, _ kube.Options) (run.Runtime, error) {
-				rt.Use(top)
-				return withMembers{rt, root}, nil
-			}
-			c := newRootCmd(env)
-			c.SetArgs(append(strings.Fields(line), "-f", path))
-			err := c.ExecuteContext(t.Context())
-			return stdout.String(), err
-		}
+		typed := typer(t, rt, root, path)
 		out, err := typed("etcd members -o json")
 		require.Equal(t, clierr.Unknown, clierr.Code(err))
 		require.EqualError(t, err, "the members are not known of clusters that cannot be reached: us")
@@ -75,6 +80,24 @@ func TestListsWithoutACluster(t *testing.T) {
 		require.NoError(t, json.Unmarshal([]byte(out), &workspaces))
 		require.Equal(t, []string{"us"}, workspaces.Unreachable)
 		require.Empty(t, workspaces.Items)
+	})
+}
+
+// One shard that cannot be read does not hide the workspaces of the others.
+func TestTopWorkspacesWithoutAShard(t *testing.T) {
+	const text = topologytest.Header + `spec:
+  shards: [{name: alpha, etcd: {external: {endpoints: ["http://etcd:2379"]}}}]
+`
+	synctest.Test(t, func(t *testing.T) {
+		rt, path := applied(t, text, text)
+		root := fakeetcd.New(t, topologytest.Build(t, text).Component("etcd/root"), rt.PKI())
+		typed := typer(t, rt, root, path)
+		out, err := typed("top workspaces -o json")
+		require.Equal(t, clierr.Unknown, clierr.Code(err))
+		require.EqualError(t, err, "the workspaces are not known of shards that cannot be read: shard/alpha has an external etcd")
+		require.Contains(t, out, `"kind": "WorkspaceUsageList"`)
+		_, err = typed("top workspaces --shard root")
+		require.NoError(t, err)
 	})
 }
 

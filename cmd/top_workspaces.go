@@ -16,6 +16,8 @@ import (
 	"github.com/kcpctl/kcpctl/internal/engine/backup"
 	"github.com/kcpctl/kcpctl/internal/engine/usage"
 	"github.com/kcpctl/kcpctl/internal/kit/bytesize"
+	"github.com/kcpctl/kcpctl/internal/kit/clierr"
+	"github.com/kcpctl/kcpctl/internal/kit/gather"
 )
 
 // topWorkspaces is how many workspaces kcpctl top workspaces lists without --all.
@@ -65,45 +67,67 @@ func (o *topWorkspacesOptions) run(ctx context.Context) error {
 		return err
 	}
 	defer s.close()
-	found, without, err := storedBy(ctx, s, only)
+	all, err := storedBy(ctx, s, only)
 	if err != nil {
 		return err
 	}
 	if o.output != "" {
 		err = encode(o.env.Streams.Out, o.output, partialList[usage.Workspace]{
-			listOf("WorkspaceUsageList", s.topology.Name, found), without,
+			listOf("WorkspaceUsageList", s.topology.Name, all.found), all.without,
 		})
 	} else {
-		o.print(found)
+		o.print(all.found)
 	}
-	return cmp.Or(err, unknownOn("workspaces", without))
+	return cmp.Or(err, unknownOf(all.unread), unknownOn("workspaces", all.without))
 }
 
-// storedBy reads what the workspaces of some shards store, or of all. It also returns the clusters with such shards
-// that cannot be reached.
-func storedBy(
-	ctx context.Context, s *session, only []topology.ID,
-) (found []usage.Workspace, without []string, err error) {
+// unknownOf is the error of a list without the shards that cannot be read, or nil.
+func unknownOf(unread []error) error {
+	if len(unread) == 0 {
+		return nil
+	}
+	var reasons []string
+	for _, err := range unread {
+		reasons = append(reasons, firstLine(err.Error()))
+	}
+	return clierr.New(clierr.Unknown, "name the shards to read with --shard; kcpctl status shows what does not run",
+		"the workspaces are not known of shards that cannot be read: %s", gather.Few(reasons, gather.Listed, "; "))
+}
+
+// storage has the storage that the workspaces of shards use.
+type storage struct {
+	found []usage.Workspace
+	// without are clusters that cannot be reached, with shards, and unread the reasons why other shards cannot be read.
+	without []string
+	unread  []error
+}
+
+// storedBy reads what the workspaces of some shards store, or of all.
+func storedBy(ctx context.Context, s *session, only []topology.ID) (*storage, error) {
 	lost, state, err := s.readable(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	from, err := s.snapshots()
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
 	wanted := slices.DeleteFunc(slices.Clone(s.topology.Shards()),
 		func(c *topology.Component) bool { return len(only) > 0 && !slices.Contains(only, c.ID()) })
 	shards, without := withReachable(wanted, lost)
+	out := &storage{without: without}
 	for _, c := range shards {
 		some, err := stored(ctx, s, c, state, from)
-		if err != nil {
-			return nil, nil, err
+		if ctx.Err() != nil {
+			return nil, context.Cause(ctx)
 		}
-		found = append(found, some...)
+		if err != nil {
+			out.unread = append(out.unread, err)
+		}
+		out.found = append(out.found, some...)
 	}
-	usage.Sort(found)
-	return found, without, nil
+	usage.Sort(out.found)
+	return out, nil
 }
 
 // stored reads what the workspaces of a shard store.

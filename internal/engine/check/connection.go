@@ -169,7 +169,10 @@ func externalURLs(ctx context.Context, s *Subject) outcome {
 			return not
 		}
 		defer conn.Close()
-		if err := s.presentsExpected(conn, e); err != nil {
+		switch err := s.presentsExpected(conn, e); {
+		case err != nil && s.clientsMayTrust(conn, e, err):
+			o.warn("%s (%s): %s; clients may know this authority", e.url, e.component.ID(), err)
+		case err != nil:
 			o.fail("%s (%s): %s", e.url, e.component.ID(), err)
 		}
 		return o
@@ -194,6 +197,14 @@ func (s *Subject) connectExternal(ctx context.Context, e external) (conn *tls.Co
 		return nil, not
 	}
 	return conn, not
+}
+
+// clientsMayTrust reports whether an error of presentsExpected only says that this machine does not know the authority
+// of a certificate: the setup file does not name it, so that clients have it in their systems.
+func (s *Subject) clientsMayTrust(conn *tls.Conn, e external, err error) bool {
+	serving := e.component.Serving
+	_, unknown := errors.AsType[x509.UnknownAuthorityError](err)
+	return unknown && serving != nil && serving.CA == "" && s.otherCertificate(conn, e.component) != nil
 }
 
 // presentsExpected returns an error if another certificate is presented at an external URL than its clients expect: the

@@ -20,6 +20,8 @@ const (
 // Full is the share from which on a shard counts as full.
 const Full = topology.AlmostFull
 
+const ofWorkspaces = "workspaces"
+
 // Share is how much of something is used: 0.5 is half.
 type Share struct {
 	// Of is memory, etcd, workspaces or objects.
@@ -80,7 +82,7 @@ func capacityOf(u *Component) Capacity {
 		add("etcd", float64(*u.Database), float64(u.Quota), bytesize.Of(*u.Database, u.Quota))
 	}
 	if n := u.LogicalClusters; n != nil {
-		add("workspaces", float64(*n), mostWorkspaces, fmt.Sprintf("%d of %d", *n, mostWorkspaces))
+		add(ofWorkspaces, float64(*n), mostWorkspaces, fmt.Sprintf("%d of %d", *n, mostWorkspaces))
 	}
 	if resource, n := u.mostObjects(); n > 0 && u.Component.Kind() == topology.CacheServer {
 		add("objects", float64(n), mostCached, fmt.Sprintf("%d of %d %s", n, mostCached, resource))
@@ -100,11 +102,22 @@ func (u *Component) mostObjects() (resource string, n int) {
 	return resource, n
 }
 
-// next returns what to do about a full component. If another shard has room, workspaces can move there.
+// workspaces returns the part of the most workspaces that a shard has. It is 1 if that is unknown.
+func (c *Capacity) workspaces() float64 {
+	i := slices.IndexFunc(c.Shares, func(s Share) bool { return s.Of == ofWorkspaces })
+	if i < 0 {
+		return 1
+	}
+	return c.Shares[i].Used
+}
+
+// next returns what to do about a full component. If another shard has room and fewer workspaces, rebalance moves some
+// there: it counts workspaces.
 func next(all []Capacity, full *Capacity) string {
 	of := full.Shares[0].Of
 	roomy := slices.ContainsFunc(all, func(o Capacity) bool {
-		return o.Component.Kind() == topology.Shard && len(o.Shares) > 0 && o.Used() < Full/2
+		return o.Component.Kind() == topology.Shard && len(o.Shares) > 0 && o.Used() < Full/2 &&
+			o.workspaces() < full.workspaces()
 	})
 	more := "kcpctl add-shard NAME, then kcpctl rebalance"
 	switch cache := full.Component.Kind() == topology.CacheServer; {
@@ -116,7 +129,7 @@ func next(all []Capacity, full *Capacity) string {
 		return "kcpctl rebalance, then defragment the etcd: kcpctl explain KCP103"
 	case roomy:
 		return "kcpctl rebalance"
-	case of == "workspaces":
+	case of == ofWorkspaces:
 		return more
 	}
 	return strings.Join([]string{more, "or raise the " + limits[of] + " in the setup file"}, "; ")

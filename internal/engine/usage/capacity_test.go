@@ -30,8 +30,12 @@ func TestCapacities(t *testing.T) {
 			[]float64{0.9}, []string{"memory"}, []string{add + "; or raise the memory limit in the setup file"},
 		},
 		"another shard has room": {
-			[]Component{shard("root-shard", 1, 0, 0, 18*gib/10, 2*gib), shard("shard/alpha", 1, 0, 0, 0, 2*gib)},
+			[]Component{shard("root-shard", 35, 0, 0, 18*gib/10, 2*gib), shard("shard/alpha", 1, 0, 0, 0, 2*gib)},
 			[]float64{0.9, 1. / 3500}, []string{"etcd", "workspaces"}, []string{"kcpctl rebalance, then defragment the etcd: kcpctl explain KCP103", ""},
+		},
+		"another shard has room, and as many workspaces": {
+			[]Component{shard("root-shard", 35, 0, 0, 18*gib/10, 2*gib), shard("shard/alpha", 35, 0, 0, 0, 2*gib)},
+			[]float64{0.9, 0.01}, []string{"etcd", "workspaces"}, []string{add + "; or raise the quota of the etcd in the setup file", ""},
 		},
 		"the other shard is half full": {
 			[]Component{shard("shard/alpha", 1, 0, 0, 18*gib/10, 2*gib), shard("shard/beta", 1, 0, 0, gib, 2*gib)},
