@@ -67,7 +67,9 @@ var Health = []Check{
 		run: externalURLs,
 		Explanation: "kcpctl connects from this machine to every external URL that resolves here. If the " +
 			"certificate there is not the component's own, something in between terminates TLS (a load " +
-			"balancer, an ingress, a corporate proxy), and client certificates never reach kcp.",
+			"balancer, an ingress, a corporate proxy), and client certificates never reach kcp. If the setup file " +
+			"does not have the authority of a user-supplied certificate, clients may know it although this machine " +
+			"does not: that is a warning.",
 		Fix: "configure the load balancer or ingress for TLS passthrough to the component's Service, and " +
 			"check that it points there",
 	},
