@@ -45,8 +45,9 @@ func interruptible() context.Context {
 	}
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE) // writing then fails instead
 	go func() {
-		<-ends
-		signal.Reset(os.Interrupt, syscall.SIGTERM) // a second Ctrl-C kills the process
+		if first := <-ends; first != syscall.SIGHUP {
+			signal.Reset(first) // a second Ctrl-C kills the process; another signal that came with it does not
+		}
 		cancel()
 	}()
 	return ctx

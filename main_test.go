@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -43,17 +44,20 @@ const minimal = "apiVersion: kcpctl.dev/v1alpha1\nkind: Setup\nmetadata: {name: 
 
 // A kcp that ends with its command ends with each signal, also if the output has lost its reader.
 func TestNothingIsLeftAfterASignal(t *testing.T) {
-	for name, sig := range map[string]syscall.Signal{
-		"Ctrl-C": syscall.SIGINT, "the terminal is closed": syscall.SIGHUP, "kill": syscall.SIGTERM,
+	for name, signals := range map[string][]syscall.Signal{
+		"Ctrl-C": {syscall.SIGINT, syscall.SIGHUP}, "the terminal is closed": {syscall.SIGHUP, syscall.SIGHUP},
+		"kill": {syscall.SIGTERM, syscall.SIGHUP}, "kill, and the system delivers SIGHUP first": {syscall.SIGHUP, syscall.SIGTERM},
 	} {
 		t.Run(name, func(t *testing.T) {
-			if signal.Ignored(sig) {
+			if slices.ContainsFunc(signals, func(s syscall.Signal) bool { return signal.Ignored(s) }) {
 				t.Skip("this test runs below nohup")
 			}
 			home := t.TempDir()
 			pids := filepath.Join(home, "pids")
-			// It starts and never becomes ready.
-			script := "#!/bin/sh\n[ \"$1\" = --version ] && exit\necho $$ >>" + pids + "\nexec sleep 1000\n"
+			ending := filepath.Join(home, "ending")
+			// It starts, never becomes ready, and takes a while to end.
+			script := "#!/bin/sh\n[ \"$1\" = --version ] && exit\ntrap 'echo >" + ending + "; kill $!; sleep 0.2; exit' TERM\n" +
+				"echo $$ >>" + pids + "\nsleep 1000 &\nwait\n"
 			for _, program := range []string{"kcp", "kcp-front-proxy"} {
 				require.NoError(t, os.WriteFile(filepath.Join(home, program), []byte(script), 0o755))
 			}
@@ -74,8 +78,12 @@ func TestNothingIsLeftAfterASignal(t *testing.T) {
 				return err == nil
 			}, patience, 10*time.Millisecond)
 			require.NoError(t, output.Close()) // the process at the other end of the pipe has ended
-			require.NoError(t, c.Process.Signal(sig))
-			require.NoError(t, c.Process.Signal(syscall.SIGHUP)) // shells forward it
+			require.NoError(t, c.Process.Signal(signals[0]))
+			require.Eventually(t, func() bool {
+				_, err := os.Stat(ending)
+				return err == nil
+			}, patience, 10*time.Millisecond)
+			require.NoError(t, c.Process.Signal(signals[1])) // shells forward SIGHUP, and systemd can send it
 			require.Error(t, c.Wait())
 			require.Equal(t, 130, c.ProcessState.ExitCode(), c.ProcessState)
 			require.False(t, started.Alive())
